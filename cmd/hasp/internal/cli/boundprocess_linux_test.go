@@ -1,9 +1,12 @@
 package cli
 
-import "golang.org/x/sys/unix"
+import (
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/bound"
+	"golang.org/x/sys/unix"
+)
 
 // oldKernel is hasp where a process has no pidfd.
 func oldKernel() {
-	pidfdOpen = func(int, int) (int, error) { return -1, unix.ENOSYS }
+	bound.PidfdOpen = func(int, int) (int, error) { return -1, unix.ENOSYS }
 	inScript()
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -22,8 +24,8 @@ import (
 type app struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
-	outputs        []*asyncWriter // stderr's is the first
-	tty            bool           // stderr is a terminal: a person watches
+	outputs        []*output.Writer // stderr's is the first
+	tty            bool             // stderr is a terminal: a person watches
 	getenv         func(string) string
 	environ        func() []string
 	openStatus     func(fd int) (io.WriteCloser, error)
@@ -41,7 +43,7 @@ type app struct {
 
 // Main runs the command with this process's arguments and returns its exit code.
 func Main() int {
-	args, k := parseKeeper(takeArgs())
+	args, k := parseKeeper(secrets.TakeArgs())
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		tty:    group.IsTerminal(os.Stderr),
@@ -53,8 +55,8 @@ func Main() int {
 
 func (a *app) run(args []string) int {
 	a.args = args
-	a.stderr = a.asyncWriter(a.stderr, gapInWords)
-	defer a.flushOutputs()
+	a.stderr = a.output(a.stderr, output.GapInWords)
+	defer func() { output.FlushAll(a.outputs) }()
 	root := a.root()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteC()
@@ -71,6 +73,13 @@ func (a *app) run(args []string) int {
 		noLock(a.stdout, code)
 	}
 	return code
+}
+
+// output makes the writer to one of the user's descriptors, once for each.
+func (a *app) output(w io.Writer, gap func(lines int) string) *output.Writer {
+	o := output.New(w, gap)
+	a.outputs = append(a.outputs, o)
+	return o
 }
 
 // explain says why hasp fails, and returns the exit code.

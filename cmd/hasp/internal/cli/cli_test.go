@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
 )
 
 func TestBusyMessage(t *testing.T) {
@@ -173,27 +174,6 @@ func TestPublicURL(t *testing.T) {
 	}
 }
 
-func TestSecretSpans(t *testing.T) {
-	for in, want := range map[string]string{
-		"redis://:s3cret@h:6379":             "redis://xxxxxxx@h:6379",
-		"--store=redis://ana:s3@cr/et?@h?a=": "--store=redis://xxxxxxxxxxxxx@h?xx",
-		"file:///x?pass=s":                   "file:///x?xxxxxx",
-		"--note=a@b?c":                       "--note=a@b?c",
-		"file:///x?":                         "file:///x?",
-		"redis://@h":                         "redis://@h",
-	} {
-		b := []byte(in)
-		for _, s := range secretSpans(in) {
-			for i := s[0]; i < s[1]; i++ {
-				b[i] = 'x'
-			}
-		}
-		if string(b) != want {
-			t.Errorf("%s: %s, want %s", in, b, want)
-		}
-	}
-}
-
 func TestOverlayReplacesAndRemoves(t *testing.T) {
 	env := []string{"HASP_TOKEN=1", "A=b", "HASP_NAME=outer", "HASP_DEADLINE=x"}
 	got := overlay(env, map[string]string{"HASP_NAME": "inner", "HASP_TOKEN": "", "HASP_DEADLINE": ""})
@@ -240,8 +220,8 @@ func TestCommandEnvByStore(t *testing.T) {
 // build with every driver registers.
 func TestEachSchemeSaysItsSecrets(t *testing.T) {
 	for _, scheme := range optionalSchemes {
-		if _, known := storeSecrets[scheme]; !known {
-			t.Errorf("storeSecrets has no line for %s://", scheme)
+		if _, known := secrets.Variables[scheme]; !known {
+			t.Errorf("secrets.Variables has no line for %s://", scheme)
 		}
 	}
 }

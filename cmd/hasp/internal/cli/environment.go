@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
 )
 
 // holding is an element of HASP_HELD.
@@ -91,7 +92,7 @@ func (a *app) commandEnv(g *commandLease, c *hasp.Client, store *storeURL, passC
 	}
 	if !passCredentials {
 		own[storeVariable] = store.public()
-		for _, v := range storeSecrets[store.scheme()] {
+		for _, v := range secrets.Variables[store.scheme()] {
 			own[v] = ""
 			if a.getenv(v) != "" {
 				r.detail("%s is the store's, and not in the command's environment; --pass-credentials leaves it there", v)

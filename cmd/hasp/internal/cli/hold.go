@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
 	"github.com/spf13/cobra"
 )
 
@@ -115,7 +116,7 @@ func (a *app) hold(names []string, f *runFlags) error {
 	// The reader of the line may take its time, but hasp reacts at once to the end of the input, to
 	// a signal and to a loss. If the line cannot be written, no reader knows of the lock: it is
 	// released below.
-	out := a.asyncWriter(a.stdout, r.gapRecord)
+	out := a.output(a.stdout, r.gapRecord)
 	a.stdout = out
 	if err = a.printJSON(line); err == nil {
 		err = a.holdUntil(ctx, held, r.name, out)
@@ -125,7 +126,7 @@ func (a *app) hold(names []string, f *runFlags) error {
 	if rerr := held.Release(rctx); err == nil {
 		err = rerr
 	}
-	if perr := out.err(); err == nil && perr != nil {
+	if perr := out.Err(); err == nil && perr != nil {
 		err = notPrinted(perr)
 	}
 	if err != nil {
@@ -135,7 +136,7 @@ func (a *app) hold(names []string, f *runFlags) error {
 }
 
 // holdUntil returns nil when the lock is to be released, and the loss otherwise.
-func (a *app) holdUntil(ctx context.Context, l anyLease, name string, out *asyncWriter) error {
+func (a *app) holdUntil(ctx context.Context, l anyLease, name string, out *output.Writer) error {
 	ended := make(chan error, 1)
 	go func() {
 		// Ends with the process: a read cannot be interrupted.
@@ -150,7 +151,7 @@ func (a *app) holdUntil(ctx context.Context, l anyLease, name string, out *async
 			return unreadable(err)
 		}
 	case <-ctx.Done():
-	case err := <-out.failed:
+	case err := <-out.Failed:
 		return notPrinted(err)
 	case <-l.Lost():
 		err := l.Err()

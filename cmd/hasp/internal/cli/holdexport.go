@@ -107,7 +107,7 @@ func (a *app) shellText(k kept, shell int) (string, error) {
 }
 
 // otherShell is the text for a shell that is not the process which the lock is bound to.
-// bindToCaller has taken that for the shell, and there are two cases in which it is not. A wrapper
+// bound.ToCaller has taken that for the shell, and there are two cases in which it is not. A wrapper
 // that waits for hasp (timeout, a script) has executed something, as a shell has, and the lock ends
 // with it, a moment later. And a script without "#!" is run by bash in a fork, which looks like a
 // subshell: the lock would outlast the script, up to the end of that bash. The shell itself knows

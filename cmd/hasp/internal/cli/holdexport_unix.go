@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/bound"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
 )
 
@@ -26,7 +27,7 @@ const keepVerb = "__keep"
 const (
 	wordsFD = 3 + iota
 	answerFD
-	boundProcessFD
+	boundFD
 )
 
 // The words to a background holder.
@@ -75,7 +76,7 @@ func (a *app) holdExported(x *exportFlags) error {
 	}
 	shell := 0 // with --pid the text may be for any shell
 	if !x.given {
-		shell = b.pid
+		shell = b.PID
 	}
 	text, err := a.shellText(k, shell)
 	if err == nil {
@@ -91,14 +92,14 @@ func (a *app) holdExported(x *exportFlags) error {
 }
 
 // bindFor finds the process whose life bounds the lock's; nil if a time does.
-func bindFor(x *exportFlags) (*boundProcess, error) {
+func bindFor(x *exportFlags) (*bound.Process, error) {
 	switch {
 	case !x.given:
-		return bindToCaller()
+		return bound.ToCaller()
 	case x.pid == 0:
 		return nil, nil
 	}
-	return bindTo(x.pid)
+	return bound.To(x.pid)
 }
 
 // keeperFailed gives the holder's end its exit code. It has said why.
@@ -123,7 +124,7 @@ func (c *keeperProcess) say(word string) error {
 // startKeeper gives the holder a separate session: Ctrl-C is for the shell and its commands, and if
 // the shell ends by it, so does the holder. It has no standard output, since $(...) waits for the
 // last writer.
-func (a *app) startKeeper(b *boundProcess) (*keeperProcess, error) {
+func (a *app) startKeeper(b *bound.Process) (*keeperProcess, error) {
 	self, err := group.Executable()
 	if err != nil {
 		return nil, err
@@ -141,12 +142,12 @@ func (a *app) startKeeper(b *boundProcess) (*keeperProcess, error) {
 	defer answerOut.Close()
 	pid, files := 0, []*os.File{wordsIn, answerOut}
 	if b != nil {
-		pid = b.pid
-		if b.file != nil {
-			files = append(files, b.file)
+		pid = b.PID
+		if b.File != nil {
+			files = append(files, b.File)
 		}
 	}
-	pidfd := strconv.FormatBool(b != nil && b.file != nil)
+	pidfd := strconv.FormatBool(b != nil && b.File != nil)
 	c := exec.Command(self, append([]string{keepVerb, strconv.Itoa(pid), pidfd}, a.args...)...)
 	c.Args[0] = os.Args[0]
 	c.Stderr, c.ExtraFiles = os.Stderr, files

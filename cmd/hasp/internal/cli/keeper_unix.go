@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/bound"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,17 +29,17 @@ import (
 // After a loss it stays, to say so when it is asked. It has one loop, and so one opinion on its
 // state.
 type keeper struct {
-	app          *app
-	flags        *runFlags
-	export       *exportFlags
-	boundProcess *boundProcess // nil: bound to a time only
-	words        <-chan string
-	answer       *os.File
-	lease        *commandLease
-	why          func() error // why the lock was lost
-	report       *reporter
-	asked        chan *request
-	requests     chan hasp.Owner // for the lock
+	app      *app
+	flags    *runFlags
+	export   *exportFlags
+	bound    *bound.Process // nil: bound to a time only
+	words    <-chan string
+	answer   *os.File
+	lease    *commandLease
+	why      func() error // why the lock was lost
+	report   *reporter
+	asked    chan *request
+	requests chan hasp.Owner // for the lock
 }
 
 // parseKeeper recognises the arguments of a background holder, and returns those of hasp hold.
@@ -61,9 +62,9 @@ func parseKeeper(args []string) (rest []string, k *keeper) {
 	}()
 	k.words = words
 	if pid != 0 {
-		k.boundProcess = &boundProcess{pid: pid}
+		k.bound = &bound.Process{PID: pid}
 		if pidfd {
-			k.boundProcess.file = os.NewFile(boundProcessFD, "pidfd")
+			k.bound.File = os.NewFile(boundFD, "pidfd")
 		}
 	}
 	return args[3:], k
@@ -147,8 +148,8 @@ func (k *keeper) hold(sigs *signals) (kept, error) {
 
 func (k *keeper) loop(sigs *signals) kept {
 	var unbound <-chan struct{}
-	if k.boundProcess != nil {
-		unbound = k.boundProcess.ended()
+	if k.bound != nil {
+		unbound = k.bound.Ended()
 	}
 	var overdue <-chan time.Time
 	if m := k.export.maxHold.d; m > 0 {
@@ -167,7 +168,7 @@ func (k *keeper) loop(sigs *signals) kept {
 				k.words = nil
 			}
 		case <-unbound:
-			k.report.detail("process %d has ended; releasing %q", k.boundProcess.pid, k.report.name)
+			k.report.detail("process %d has ended; releasing %q", k.bound.PID, k.report.name)
 			return k.release()
 		case <-overdue:
 			k.report.say("%q is held for %s, the longest allowed; releasing it", k.report.name, brief(k.export.maxHold.d))
@@ -199,15 +200,15 @@ func (k *keeper) tellLoss() {
 	if p.ends() {
 		sig = syscall.SIGTERM
 	}
-	if k.boundProcess == nil || sig == 0 {
+	if k.bound == nil || sig == 0 {
 		k.report.say("%v", k.why())
 		return
 	}
-	if err := k.boundProcess.signal(sig); err != nil { // before the store is asked
-		k.report.say("%v; process %d could not be sent %s: %v", k.why(), k.boundProcess.pid, signalName(sig), err)
+	if err := k.bound.Signal(sig); err != nil { // before the store is asked
+		k.report.say("%v; process %d could not be sent %s: %v", k.why(), k.bound.PID, signalName(sig), err)
 		return
 	}
-	k.report.say("%v; process %d was sent %s", k.why(), k.boundProcess.pid, signalName(sig))
+	k.report.say("%v; process %d was sent %s", k.why(), k.bound.PID, signalName(sig))
 }
 
 // state describes the lock. Of a lost one the message says why; tellLoss has asked for that.

@@ -28,7 +28,7 @@ func cmdStartPTY(ts *testscript.TestScript, neg bool, args []string) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 	// In packet mode each read begins with a byte: 0 for what is shown, flags otherwise.
 	ts.Check(unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCPKT, 1))
-	shown, flow := output(ts, args[0]+".out"), output(ts, args[0]+".flow")
+	shown, flow := printed(ts, args[0]+".out"), printed(ts, args[0]+".flow")
 	background(ts, args[0], c, master)
 	go func() {
 		for packet := make([]byte, 4096); ; {

@@ -67,7 +67,7 @@ func (a *app) report(name string, sf *storeFlags, cf *commandFlags) (*reporter, 
 		return nil, usage("--quiet and --verbose exclude each other")
 	}
 	if sf.json {
-		a.outputs[0].setGap(r.gapRecord)
+		a.outputs[0].SetGap(r.gapRecord)
 	}
 	if cf.statusFD == -1 {
 		return r, nil
@@ -76,11 +76,11 @@ func (a *app) report(name string, sf *storeFlags, cf *commandFlags) (*reporter, 
 	if err != nil {
 		return nil, usage("--status-fd %d is not open for writing: %v; as in: hasp run --status-fd 3 NAME -- CMD 3>status", cf.statusFD, err)
 	}
-	if cf.statusFD == 2 { // which has an asyncWriter already, and keeps the order of all lines
+	if cf.statusFD == 2 { // which has an output already, and keeps the order of all lines
 		r.status = a.stderr
 		return r, status.Close()
 	}
-	r.status = a.asyncWriter(status, r.gapRecord)
+	r.status = a.output(status, r.gapRecord)
 	return r, nil
 }
 
@@ -118,7 +118,7 @@ func (r *reporter) write(rec record) {
 	}
 }
 
-// gapRecord is called by an asyncWriter, at any time: the store is not told.
+// gapRecord is called by an output, at any time: the store is not told.
 func (r *reporter) gapRecord(lines int) string {
 	line, _ := json.Marshal(record{Event: "dropped", Time: time.Now(), Name: r.name, Lines: lines}) // plain data
 	return string(line) + "\n"

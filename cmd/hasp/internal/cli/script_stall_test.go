@@ -56,7 +56,7 @@ func cmdDrain(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, !neg && len(args) == 1, "drain NAME")
 	p := find(ts, args[0]).pipes
 	for i, suffix := range []string{".out", ".err", ".status"} {
-		to := output(ts, args[0]+suffix)
+		to := printed(ts, args[0]+suffix)
 		p.writers[i].Close()
 		go func() { _, _ = io.Copy(to, p.readers[i]) }()
 	}

@@ -195,11 +195,11 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	input, err := c.StdinPipe()
 	ts.Check(err)
-	c.Stdout, c.Stderr = output(ts, args[0]+".out"), output(ts, args[0]+".err")
+	c.Stdout, c.Stderr = printed(ts, args[0]+".out"), printed(ts, args[0]+".err")
 	background(ts, args[0], c, input)
 }
 
-func output(ts *testscript.TestScript, name string) *os.File {
+func printed(ts *testscript.TestScript, name string) *os.File {
 	f, err := os.Create(ts.MkAbs(name))
 	ts.Check(err)
 	return f

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/pflag"
 )
@@ -60,7 +61,7 @@ func hasSecret(parameter string) bool {
 		if plain, err := url.QueryUnescape(key); err == nil {
 			key = plain
 		}
-		return secretParameter(key)
+		return secrets.Parameter(key)
 	})
 }
 

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package cli
+package bound
 
 import (
 	"errors"
@@ -9,15 +9,15 @@ import (
 	"syscall"
 )
 
-func bindTo(pid int) (*boundProcess, error) {
+func To(pid int) (*Process, error) {
 	if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
 		return nil, fmt.Errorf("there is no process %d", pid)
 	}
-	return &boundProcess{pid: pid}, nil
+	return &Process{PID: pid}, nil
 }
 
-// bindToCaller takes the parent: a shell that forks for $(...) must be named with --pid $$.
-func bindToCaller() (*boundProcess, error) { return bindTo(os.Getppid()) }
+// ToCaller takes the parent: a shell that forks for $(...) must be named with --pid $$.
+func ToCaller() (*Process, error) { return To(os.Getppid()) }
 
 func awaitExit(*os.File) bool { return false }
 

@@ -1,4 +1,4 @@
-package cli
+package bound
 
 import (
 	"bytes"
@@ -12,35 +12,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pidfdOpen is a variable for tests: an old kernel has none.
-var pidfdOpen = unix.PidfdOpen
+// PidfdOpen is a variable for tests: an old kernel has none.
+var PidfdOpen = unix.PidfdOpen
 
-// bindTo finds a process by its number. The process cannot be mistaken for another one from then
+// To finds a process by its number. The process cannot be mistaken for another one from then
 // on.
-func bindTo(pid int) (*boundProcess, error) {
-	fd, err := pidfdOpen(pid, 0)
+func To(pid int) (*Process, error) {
+	fd, err := PidfdOpen(pid, 0)
 	switch {
 	case err == nil:
-		return &boundProcess{pid, os.NewFile(uintptr(fd), "pidfd")}, nil
+		return &Process{pid, os.NewFile(uintptr(fd), "pidfd")}, nil
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL):
 		return nil, fmt.Errorf("there is no process %d", pid)
 	}
-	return &boundProcess{pid: pid}, nil // an old kernel, or one that forbids it: see ended
+	return &Process{PID: pid}, nil // an old kernel, or one that forbids it: see Ended
 }
 
-// bindToCaller finds the shell that has started this process. A subshell, as $(...) makes one, is
+// ToCaller finds the shell that has started this process. A subshell, as $(...) makes one, is
 // not meant: it ends with the substitution. It is known by its flag that it was forked and has
 // executed nothing since.
 //
 // The number of a parent that has ended could be another process's when the pidfd is opened: then
 // this process has another parent by now, and a second look finds that out.
-func bindToCaller() (*boundProcess, error) {
+func ToCaller() (*Process, error) {
 	for {
 		pid, err := caller()
 		if err != nil {
 			return nil, err
 		}
-		b, err := bindTo(pid)
+		b, err := To(pid)
 		if again, err := caller(); err != nil || again != pid {
 			continue
 		}

@@ -1,4 +1,5 @@
-package cli
+// Package output writes to descriptors whose readers may stall.
+package output
 
 import (
 	"context"
@@ -12,19 +13,19 @@ import (
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
 )
 
-// asyncWriter is a descriptor of the user's that hasp writes lines to and never waits for. After
+// Writer is a descriptor of the user's that hasp writes lines to and never waits for. After
 // Ctrl-S, with a pager that is not read, with a log collector that hangs, a write may block for any
 // time, and code that renews a lock or is about to stop a command that has lost it cannot wait. The
-// asyncWriter's goroutine waits instead.
+// Writer's goroutine waits instead.
 //
 // What does not fit is dropped and counted, the oldest first: the latest lines, that the lock was
 // lost and how the run ended, are the ones that a user looks for. So the gap is always behind the
 // line that is being written, and after that line another says how much is missing. The
-// alternative, dropping the newest, would keep a thousand lines about failed renewals and drop the
+// alternative, dropping the newest, would keep a thousand lines about Failed renewals and drop the
 // loss.
-type asyncWriter struct {
+type Writer struct {
 	w      io.Writer
-	failed chan error // buffered by one: the first error
+	Failed chan error // buffered by one: the first error
 
 	mu      sync.Mutex
 	gap     func(lines int) string // the line that tells of dropped ones
@@ -35,16 +36,16 @@ type asyncWriter struct {
 }
 
 const (
-	// writerRoom is the capacity of a pipe on Linux. The asyncWriter keeps as much again.
+	// writerRoom is the capacity of a pipe on Linux. The Writer keeps as much again.
 	writerRoom = 64 << 10
-	// farewellBound is how long hasp waits at its end for all descriptors together. Either all are
+	// flushBound is how long hasp waits at its end for all descriptors together. Either all are
 	// read, and then it takes no time, or a reader has stopped.
-	farewellBound = 2 * time.Second
+	flushBound = 2 * time.Second
 )
 
 // Write takes a line. It never blocks, and never fails: whether the line arrives is seen
 // later if at all.
-func (o *asyncWriter) Write(line []byte) (int, error) {
+func (o *Writer) Write(line []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.queue = append(o.queue, append([]byte(nil), line...))
@@ -61,15 +62,15 @@ func (o *asyncWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// setGap sets the function that says how much is missing, in the form of the other lines.
-func (o *asyncWriter) setGap(gap func(lines int) string) {
+// SetGap sets the function that says how much is missing, in the form of the other lines.
+func (o *Writer) SetGap(gap func(lines int) string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.gap = gap
 }
 
 // drain writes until there is nothing left.
-func (o *asyncWriter) drain() {
+func (o *Writer) drain() {
 	for {
 		gap, line := o.next()
 		if line == nil {
@@ -79,7 +80,7 @@ func (o *asyncWriter) drain() {
 	}
 }
 
-func (o *asyncWriter) next() (gap, line []byte) {
+func (o *Writer) next() (gap, line []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.queue) == 0 {
@@ -96,11 +97,11 @@ func (o *asyncWriter) next() (gap, line []byte) {
 }
 
 // put writes for as long as it takes. A reader that has gone away is no reason to stop anything,
-// except for code that looks at failed.
+// except for code that looks at Failed.
 //
 // A descriptor that others have, too, may be made non-blocking by them at any time (a shell's
 // terminal, by ssh and others) and then fails where it would block.
-func (o *asyncWriter) put(line []byte) {
+func (o *Writer) put(line []byte) {
 	n, err := o.w.Write(line)
 	for errors.Is(err, syscall.EAGAIN) {
 		time.Sleep(10 * time.Millisecond)
@@ -109,14 +110,14 @@ func (o *asyncWriter) put(line []byte) {
 	}
 	if err != nil {
 		select {
-		case o.failed <- err:
+		case o.Failed <- err:
 		default:
 		}
 	}
 }
 
-// flush waits until all is written, or ctx is done.
-func (o *asyncWriter) flush(ctx context.Context) {
+// Flush waits until all is written, or ctx is done.
+func (o *Writer) Flush(ctx context.Context) {
 	o.mu.Lock()
 	written := o.written
 	o.mu.Unlock()
@@ -129,35 +130,34 @@ func (o *asyncWriter) flush(ctx context.Context) {
 	}
 }
 
-// err is the first error, after everything that could be written has been written.
-func (o *asyncWriter) err() error {
-	ctx, cancel := context.WithTimeout(context.Background(), farewellBound)
+// Err is the first error, after everything that could be written has been written.
+func (o *Writer) Err() error {
+	ctx, cancel := context.WithTimeout(context.Background(), flushBound)
 	defer cancel()
-	o.flush(ctx)
+	o.Flush(ctx)
 	select {
-	case err := <-o.failed:
+	case err := <-o.Failed:
 		return err
 	default:
 		return nil
 	}
 }
 
-// asyncWriter is made for each descriptor once; two of them for one would mix their lines.
-func (a *app) asyncWriter(w io.Writer, gap func(lines int) string) *asyncWriter {
-	o := &asyncWriter{w: w, gap: gap, failed: make(chan error, 1)}
-	a.outputs = append(a.outputs, o)
-	return o
+// New makes one for a descriptor. Two of them for one descriptor would mix their lines.
+func New(w io.Writer, gap func(lines int) string) *Writer {
+	return &Writer{w: w, gap: gap, Failed: make(chan error, 1)}
 }
 
-// flushOutputs gives the last lines time to arrive.
-func (a *app) flushOutputs() {
-	ctx, cancel := context.WithTimeout(context.Background(), farewellBound)
+// FlushAll gives the last lines time to arrive.
+func FlushAll(all []*Writer) {
+	ctx, cancel := context.WithTimeout(context.Background(), flushBound)
 	defer cancel()
-	for _, o := range a.outputs {
-		o.flush(ctx)
+	for _, o := range all {
+		o.Flush(ctx)
 	}
 }
 
-func gapInWords(lines int) string {
+// GapInWords is for people.
+func GapInWords(lines int) string {
 	return fmt.Sprintf("hasp: %d lines are missing here: the reader did not keep up\n", lines)
 }

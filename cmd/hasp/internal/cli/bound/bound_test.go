@@ -1,41 +1,43 @@
 //go:build unix
 
-package cli
+package bound
 
 import (
 	"os/exec"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// A boundProcess tells of the end of its process, with a pidfd and where there is none.
+// A Process tells of the end of its process, with a pidfd and where there is none.
 func TestBoundProcessEnds(t *testing.T) {
 	for _, pidfd := range []bool{true, false} {
 		c := exec.Command("sleep", "1000")
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		b, err := bindTo(c.Process.Pid)
+		b, err := To(c.Process.Pid)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !pidfd {
-			b = &boundProcess{pid: b.pid}
+			b = &Process{PID: b.PID}
 		}
-		ended := b.ended()
+		ended := b.Ended()
 		select {
 		case <-ended:
 			t.Errorf("pidfd %v: the process lives", pidfd)
 		default:
 		}
-		if err := b.signal(syscall.SIGTERM); err != nil {
+		if err := b.Signal(syscall.SIGTERM); err != nil {
 			t.Error(err)
 		}
 		_ = c.Wait() // by the signal
 		select {
 		case <-ended:
-		case <-time.After(patience):
+		case <-time.After(testkit.Patience):
 			t.Errorf("pidfd %v: no end is told", pidfd)
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package cli
+package secrets
 
 import (
 	"os"
@@ -8,14 +8,14 @@ import (
 	"unsafe"
 )
 
-// takeArgs copies the arguments and masks the credentials in the originals, which ps shows to every
+// TakeArgs copies the arguments and masks the credentials in the originals, which ps shows to every
 // user of the machine, and in the original environment. Go's os.Args are views of the process's
 // argument memory, not copies of it, which is why writing to them works, and the only reason for
 // unsafe here. Until this line has run the password can be seen: the help says so, and recommends
 // HASP_STORE.
 //
 // Only hasp's arguments, those before "--", are touched, not the command's.
-func takeArgs() []string {
+func TakeArgs() []string {
 	args := make([]string, 0, len(os.Args))
 	ours := true
 	for _, arg := range os.Args[1:] {
@@ -24,7 +24,7 @@ func takeArgs() []string {
 		if !ours {
 			continue
 		}
-		mask(arg, secretSpans(arg))
+		mask(arg, spans(arg))
 	}
 	maskEnvironment()
 	return args
@@ -47,15 +47,15 @@ func maskEnvironment() {
 			return
 		}
 		entry := unsafe.String((*byte)(at), n)
-		mask(entry, secretSpansOfVariable(entry))
+		mask(entry, spansOfVariable(entry))
 	}
 }
 
 // mask writes over parts of a string that is a view of this process's own memory.
-func mask(text string, spans [][2]int) {
+func mask(text string, parts [][2]int) {
 	memory := unsafe.Slice(unsafe.StringData(text), len(text))
-	for _, duration := range spans {
-		for i := duration[0]; i < duration[1]; i++ {
+	for _, part := range parts {
+		for i := part[0]; i < part[1]; i++ {
 			memory[i] = 'x'
 		}
 	}

@@ -1,4 +1,4 @@
-package cli
+package output
 
 import (
 	"errors"
@@ -15,14 +15,14 @@ import (
 // A pipe that is not read takes 64 KB and then blocks. Write still returns at once, the oldest
 // lines are dropped, and when the pipe is read after all, a line says how many are missing and
 // where. With --json that line is a record, as all the others.
-func TestAsyncWriterDropsAndCounts(t *testing.T) {
-	records := (&reporter{name: "a"}).gapRecord
-	for before, gap := range map[string]func(int) string{"hasp: ": gapInWords, `"lines":`: records} {
+func TestWriterDropsAndCounts(t *testing.T) {
+	records := func(lines int) string { return fmt.Sprintf("{\"lines\":%d}\n", lines) }
+	for before, gap := range map[string]func(int) string{"hasp: ": GapInWords, `"lines":`: records} {
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := (&app{}).asyncWriter(w, gap)
+		o := New(w, gap)
 		const lines = 1000
 		for i := range lines {
 			fmt.Fprintf(o, "%d %s\n", i, strings.Repeat("x", 500))
@@ -32,7 +32,7 @@ func TestAsyncWriterDropsAndCounts(t *testing.T) {
 			b, _ := io.ReadAll(r)
 			read <- string(b)
 		}()
-		if err := o.err(); err != nil {
+		if err := o.Err(); err != nil {
 			t.Error(err)
 		}
 		w.Close()
@@ -60,34 +60,38 @@ func TestAsyncWriterDropsAndCounts(t *testing.T) {
 }
 
 // The control: nothing is dropped while the pipe is read.
-func TestAsyncWriterKeepsAllAndTheirOrder(t *testing.T) {
+func TestWriterKeepsAllAndTheirOrder(t *testing.T) {
 	var read, want strings.Builder
-	o := (&app{}).asyncWriter(&read, gapInWords)
+	o := New(&read, GapInWords)
 	for i := range 100 {
 		fmt.Fprintln(o, i)
 		fmt.Fprintln(&want, i)
 	}
-	if err := o.err(); err != nil || read.String() != want.String() {
+	if err := o.Err(); err != nil || read.String() != want.String() {
 		t.Errorf("%v, %q", err, read.String())
 	}
 }
 
 // Two descriptors have stalled: the end waits for both together, and not for ever. A third is
 // not kept from anything by them.
-func TestFarewellIsBounded(t *testing.T) {
+func TestEndIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var a app
+		var all []*Writer
+		add := func(w io.Writer) *Writer {
+			all = append(all, New(w, GapInWords))
+			return all[len(all)-1]
+		}
 		var writers []*io.PipeReader
 		for range 2 {
 			r, w := io.Pipe()
 			writers = append(writers, r)
-			fmt.Fprintln(a.asyncWriter(w, gapInWords), "last words")
+			fmt.Fprintln(add(w), "last words")
 		}
 		var read strings.Builder
-		fmt.Fprintln(a.asyncWriter(&read, gapInWords), "last words")
+		fmt.Fprintln(add(&read), "last words")
 		began := time.Now()
-		a.flushOutputs()
-		if d := time.Since(began); d != farewellBound {
+		FlushAll(all)
+		if d := time.Since(began); d != flushBound {
 			t.Errorf("it took %s", d)
 		}
 		if read.String() != "last words\n" {
@@ -96,8 +100,8 @@ func TestFarewellIsBounded(t *testing.T) {
 		for _, r := range writers {
 			r.Close()
 		}
-		a.flushOutputs() // they have failed: nothing to wait for
-		if d := time.Since(began); d != farewellBound {
+		FlushAll(all) // they have failed: nothing to wait for
+		if d := time.Since(began); d != flushBound {
 			t.Errorf("it took %s", d)
 		}
 	})
@@ -122,25 +126,25 @@ func (b *busy) Write(p []byte) (int, error) {
 	return 0, &os.PathError{Op: "write", Path: "x", Err: syscall.EAGAIN}
 }
 
-func TestAsyncWriterOnANonBlockingDescriptor(t *testing.T) {
+func TestWriterOnANonBlockingDescriptor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b busy
-		o := (&app{}).asyncWriter(&b, gapInWords)
+		o := New(&b, GapInWords)
 		fmt.Fprintln(o, "one line")
 		fmt.Fprintln(o, "another")
-		if err := o.err(); err != nil || b.String() != "one line\nanother\n" {
+		if err := o.Err(); err != nil || b.String() != "one line\nanother\n" {
 			t.Errorf("%v, %q", err, b.String())
 		}
 	})
 }
 
-func TestAsyncWriterTellsOfAFailure(t *testing.T) {
+func TestWriterTellsOfAFailure(t *testing.T) {
 	r, w := io.Pipe()
 	gone := errors.New("gone")
 	r.CloseWithError(gone)
-	o := (&app{}).asyncWriter(w, gapInWords)
+	o := New(w, GapInWords)
 	fmt.Fprintln(o, "x")
-	if err := o.err(); !errors.Is(err, gone) {
+	if err := o.Err(); !errors.Is(err, gone) {
 		t.Errorf("got %v", err)
 	}
 }
