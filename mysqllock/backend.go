@@ -18,7 +18,8 @@ import (
 // A session keeps one connection of the pool for renewals, and one more while it waits. If
 // the pool is limited (SetMaxOpenConns), what it can lend must be more than that; a renewal
 // whose connection has broken needs a new one at once. With GetLock each lock that is
-// held or waited for keeps a connection.
+// held or waited for keeps a connection, and one of a limited pool is left to all else: an acquisition waits for
+// another lock's connection then. Set the limit when you make the pool.
 //
 // Nothing is sent before the first use.
 func New(db *sql.DB, o *Options) (driver.Backend, error) {
@@ -106,7 +107,10 @@ func (s *store) fit(ctx context.Context) error {
 		if err := row(ctx, s.work, "SELECT @@autocommit, "+hashOfDatabase, &autocommit, &database); err != nil {
 			return err
 		}
+		least, most := s.opts.Strategy.leastOfPool(), s.kept.Stats().MaxOpenConnections
 		switch {
+		case !s.own && most > 0 && most < least:
+			return fmt.Errorf("%w: the pool lends %d connections (SetMaxOpenConns), and strategy=%s needs %d", driver.ErrInvalid, most, s.opts.Strategy, least)
 		case !autocommit:
 			return fmt.Errorf("%w: the pool's connections are not in autocommit mode", driver.ErrInvalid)
 		case !database.Valid:

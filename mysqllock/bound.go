@@ -2,7 +2,9 @@ package mysqllock
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,10 +17,43 @@ type bound struct {
 	*store
 	lock   *getLock
 	notes  notes
-	tidied atomic.Int64 // when we last asked whether a sweep is due, by the wall clock
+	slots  func() chan struct{} // has room for the locks of a limited pool of the user's; nil for any other pool
+	tidied atomic.Int64         // when we last asked whether a sweep is due, by the wall clock
 }
 
-func newBound(s *store) *bound { return &bound{store: s, lock: &getLock{store: s}} }
+func newBound(s *store) *bound {
+	b := &bound{store: s, lock: &getLock{store: s}}
+	b.slots = sync.OnceValue(func() chan struct{} { // when it is first used: a limit may be set after New
+		most := s.kept.Stats().MaxOpenConnections
+		if s.own || most <= 0 {
+			return nil
+		}
+		return make(chan struct{}, max(1, most-1))
+	})
+	return b
+}
+
+// take waits for the right to a connection for a lock. If locks had all connections of a pool, those of their holders' own
+// statements, and the records of holders, would wait for a release that waits for them.
+func (b *bound) take(ctx context.Context) error {
+	slots := b.slots()
+	if slots == nil {
+		return nil
+	}
+	select {
+	case slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		// Without the context's error, beside which the core would leave out this one.
+		return fmt.Errorf("locks use all connections but one of those that the pool lends (%d, SetMaxOpenConns), and with strategy=getlock each needs one", cap(slots)+1)
+	}
+}
+
+func (b *bound) untake() {
+	if slots := b.slots(); slots != nil {
+		<-slots
+	}
+}
 
 // Traits: mutexes. The server's queue is in order, but a waiter leaves it and enters it again every
 // few seconds, so order is not promised.

@@ -85,8 +85,12 @@ func (t *boundTicket) send(ctx context.Context, seconds int) (g grant, err error
 		if err := b.fit(ctx); err != nil { // it asks nothing, unless the last request has found no tables
 			return grant{}, err
 		}
+		if err := b.take(ctx); err != nil {
+			return grant{}, err
+		}
 		c, err := b.kept.Conn(ctx)
 		if err != nil {
+			b.untake()
 			return grant{}, explain(ctx, err)
 		}
 		t.conn, t.monitor = c, b.monitors.of(c)

@@ -253,6 +253,7 @@ func (t *boundTicket) giveBack() {
 		t.waiting = 0
 		_ = t.conn.Close() // to its pool
 		t.conn = nil
+		t.session.bound.untake()
 	}
 }
 
@@ -267,5 +268,6 @@ func (t *boundTicket) discard() {
 		t.watch(nil)
 		discard(t.conn)
 		t.conn = nil
+		t.session.bound.untake()
 	}
 }

@@ -17,6 +17,15 @@ const (
 	StrategyGetLock Strategy = "getlock" // GET_LOCK: mutexes, as long as their connections
 )
 
+// leastOfPool is how many connections a pool must be able to lend: for a request beside a lock's own connection, or beside a
+// session's renewals and its waiting.
+func (s Strategy) leastOfPool() int {
+	if s == StrategyGetLock {
+		return 2
+	}
+	return 3
+}
+
 // Options are the settings of a store. nil or the zero value means the defaults.
 type Options struct {
 	// Strategy is how locks are kept at the server. Default: StrategyTable.
