@@ -17,27 +17,24 @@ import (
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
-// app holds what the commands use of their environment.
+// app is one run of the command.
 type app struct {
+	streams
+	settings
+	connect func(ctx context.Context, url string, opts ...hasp.Option) (*hasp.Client, error)
+	args    []string // as given
+	keeper  *keeper  // of a background holder
+}
+
+// streams are the descriptors of the process, and what is printed to them.
+type streams struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
 	outputs        []*output.Writer // stderr's is the first
 	tty            bool             // stderr is a terminal: a person watches
-	getenv         func(string) string
-	environ        func() []string
 	openStatus     func(fd int) (io.WriteCloser, error)
-	connect        func(ctx context.Context, url string, opts ...hasp.Option) (*hasp.Client, error)
-	others         []verb                 // those that were not made: see addVerbs
-	settings       map[string]bool        // the variables of the flags of the verbs that were made
-	known          map[string]*pflag.Flag // a flag of each of their names that can be set by variable or file
-	configPaths    func() []string        // nil: there are none
-	configs        []*configFile
-	storeFrom      string   // which of flag, variable and file has set the store, for hasp config
-	args           []string // as given
-	keeper         *keeper  // of a background holder
 	help           helpWriter
 }
 
@@ -45,10 +42,11 @@ type app struct {
 func Main() int {
 	args, k := parseKeeper(secrets.TakeArgs())
 	a := &app{
-		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		tty:    group.IsTerminal(os.Stderr),
-		getenv: os.Getenv, environ: os.Environ, openStatus: openStatus, connect: hasp.Open,
-		configPaths: ownConfigPaths, keeper: k,
+		streams: streams{
+			stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, tty: group.IsTerminal(os.Stderr), openStatus: openStatus,
+		},
+		settings: settings{getenv: os.Getenv, environ: os.Environ, configPaths: ownConfigPaths},
+		connect:  hasp.Open, keeper: k,
 	}
 	return a.run(args)
 }
@@ -76,9 +74,9 @@ func (a *app) run(args []string) int {
 }
 
 // output makes the writer to one of the user's descriptors, once for each.
-func (a *app) output(w io.Writer, gap func(lines int) string) *output.Writer {
+func (s *streams) output(w io.Writer, gap func(lines int) string) *output.Writer {
 	o := output.New(w, gap)
-	a.outputs = append(a.outputs, o)
+	s.outputs = append(s.outputs, o)
 	return o
 }
 
@@ -97,9 +95,9 @@ func (a *app) explain(err error) int {
 }
 
 // tell prints one line to standard error.
-func (a *app) tell(text string) {
+func (s *streams) tell(text string) {
 	surviveClosedPipes()
-	_, _ = io.WriteString(a.stderr, "hasp: "+oneLine(strings.TrimPrefix(text, "hasp: "))+"\n") // if that fails, there is nowhere to report it
+	_, _ = io.WriteString(s.stderr, "hasp: "+oneLine(strings.TrimPrefix(text, "hasp: "))+"\n") // if that fails, there is nowhere to report it
 }
 
 func (a *app) root() *cobra.Command {

@@ -196,10 +196,10 @@ func TestCommandEnvByStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &app{
+	a := &app{settings: settings{
 		getenv:  func(string) string { return "" },
 		environ: func() []string { return []string{"REDISCLI_AUTH=r", "PGPASSWORD=p", "PGSSLPASSWORD=k", "MYSQL_PWD=m"} },
-	}
+	}}
 	for _, is := range [][2]string{
 		{"redis", "REDISCLI_AUTH=r"}, {"valkey", "REDISCLI_AUTH=r"}, {"mysql", "MYSQL_PWD=m"}, {"mariadb", "MYSQL_PWD=m"},
 		{"postgres", "PGPASSWORD=p"}, {"postgresql", "PGPASSWORD=p"}, {"postgres", "PGSSLPASSWORD=k"}, {"postgresql", "PGSSLPASSWORD=k"},
@@ -333,15 +333,16 @@ func FuzzArguments(f *testing.F) {
 		}
 		defer null.Close()
 		a := &app{
-			stdin: null, stdout: new(strings.Builder), stderr: &errOut,
-			environ: func() []string { return nil },
-			getenv: func(key string) string {
+			streams: streams{
+				stdin: null, stdout: new(strings.Builder), stderr: &errOut,
+				openStatus: func(int) (io.WriteCloser, error) { return nil, errors.New("closed") },
+			},
+			settings: settings{environ: func() []string { return nil }, getenv: func(key string) string {
 				if key == "HASP_WAIT" {
 					return wait
 				}
 				return ""
-			},
-			openStatus: func(int) (io.WriteCloser, error) { return nil, errors.New("closed") },
+			}},
 			// Every verb has to pass here before it does anything.
 			connect: func(_ context.Context, url string, _ ...hasp.Option) (*hasp.Client, error) {
 				opened = append(opened, url)

@@ -18,8 +18,8 @@ func TestCompletionIsBounded(t *testing.T) {
 		var out bytes.Buffer
 		end := make(chan struct{})
 		a := &app{
-			stdout: &out, stderr: new(bytes.Buffer),
-			getenv: func(string) string { return "" }, environ: func() []string { return nil },
+			streams:  streams{stdout: &out, stderr: new(bytes.Buffer)},
+			settings: settings{getenv: func(string) string { return "" }, environ: func() []string { return nil }},
 			connect: func(context.Context, string, ...hasp.Option) (*hasp.Client, error) {
 				<-end
 				return nil, hasp.ErrClosed

@@ -82,25 +82,25 @@ func ownConfigPaths() []string {
 }
 
 // configFiles reads the files, once.
-func (a *app) configFiles() ([]*configFile, error) {
-	if a.configs != nil || a.configPaths == nil {
-		return a.configs, nil
+func (s *settings) configFiles() ([]*configFile, error) {
+	if s.configs != nil || s.configPaths == nil {
+		return s.configs, nil
 	}
-	for _, path := range a.configPaths() {
-		f, err := a.readConfig(path)
+	for _, path := range s.configPaths() {
+		f, err := s.readConfig(path)
 		if err != nil {
 			return nil, err
 		}
-		a.configs = append(a.configs, f)
+		s.configs = append(s.configs, f)
 	}
-	return a.configs, nil
+	return s.configs, nil
 }
 
 // readConfig reads and checks a file; its values are checked when they are set.
 //
 // A file that this user may not read is no error by itself: root's may hold a password, and a user
 // who names a store needs nothing of it. configure refuses to go on without a store.
-func (a *app) readConfig(path string) (*configFile, error) {
+func (s *settings) readConfig(path string) (*configFile, error) {
 	c := &configFile{path: path, state: fileAbsent}
 	// Without O_NONBLOCK a FIFO would be waited for. The checks are of the open file: the name may
 	// mean another one a moment later.
@@ -130,7 +130,7 @@ func (a *app) readConfig(path string) (*configFile, error) {
 		return nil, misconfigured("%s has more than %d bytes: it is no configuration", path, longestConfig)
 	}
 	c.state = fileRead
-	if err := a.parseConfig(c, text); err != nil {
+	if err := s.parseConfig(c, text); err != nil {
 		return nil, err
 	}
 	return c, trustFile(c, info)
@@ -138,7 +138,7 @@ func (a *app) readConfig(path string) (*configFile, error) {
 
 // parseConfig takes lines of the form key = value. A comment is a whole line: a value may
 // contain '#'.
-func (a *app) parseConfig(c *configFile, text []byte) error {
+func (s *settings) parseConfig(c *configFile, text []byte) error {
 	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
 		return misconfigured("%s is not UTF-8 text", c.path)
 	}
@@ -152,11 +152,11 @@ func (a *app) parseConfig(c *configFile, text []byte) error {
 		}
 		key, value, found := strings.Cut(line, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		a.noteOthers()
+		s.noteOthers()
 		switch {
 		case !found:
 			return misconfigured("%s: no '=' in the line; write key = value", c.at(n))
-		case a.known[key] == nil:
+		case s.known[key] == nil:
 			return misconfigured("%s: unknown key %s; the keys are the names of flags that have a variable, as in wait = 30s", c.at(n), quoteArg(key))
 		case value == "":
 			return misconfigured("%s: %s has no value", c.at(n), key)

@@ -76,7 +76,7 @@ func (a *app) commandEnv(g *commandLease, c *hasp.Client, store *storeURL, passC
 	if slices.ContainsFunc(a.environ(), maySet) {
 		a.noteOthers()
 	}
-	for name := range a.settings {
+	for name := range a.variables {
 		own[name] = "" // removed
 	}
 	maps.Copy(own, a.lockVariables(g.locks(), g.numbered, expiry(g)))

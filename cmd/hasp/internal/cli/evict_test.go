@@ -37,8 +37,8 @@ func TestEvictionIsShown(t *testing.T) {
 			t.Helper()
 			var out, errs strings.Builder
 			a := &app{
-				stdin: os.Stdin, stdout: &out, stderr: &errs, connect: connect,
-				getenv: func(string) string { return "" }, environ: func() []string { return nil },
+				streams: streams{stdin: os.Stdin, stdout: &out, stderr: &errs}, connect: connect,
+				settings: settings{getenv: func(string) string { return "" }, environ: func() []string { return nil }},
 			}
 			if code := a.run(append(args, "--store", url)); code != exitOK {
 				t.Fatalf("%q: exit code %d, %s", args, code, errs.String())

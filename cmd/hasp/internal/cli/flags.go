@@ -208,9 +208,9 @@ func refuseEmpty(fs *pflag.FlagSet) (err error) {
 // noteSettings notes the flags of a verb that variables and files can set, and adds the variables
 // to the verb's help. Each start of hasp does this for all verbs: so it looks at them in the order
 // in which they were made, and does not sort them.
-func (a *app) noteSettings(fs *pflag.FlagSet) {
-	if a.settings == nil {
-		a.settings, a.known = map[string]bool{}, map[string]*pflag.Flag{}
+func (s *settings) noteSettings(fs *pflag.FlagSet) {
+	if s.variables == nil {
+		s.variables, s.known = map[string]bool{}, map[string]*pflag.Flag{}
 	}
 	fs.SortFlags = false
 	defer func() { fs.SortFlags = true }()
@@ -219,10 +219,10 @@ func (a *app) noteSettings(fs *pflag.FlagSet) {
 		if slices.Contains(commandLineOnly, f.Name) || slices.Contains(told, variable) {
 			return
 		}
-		a.settings[variable] = true
+		s.variables[variable] = true
 		f.Usage += " [" + variable + "]"
-		if a.known[f.Name] == nil {
-			a.known[f.Name] = f
+		if s.known[f.Name] == nil {
+			s.known[f.Name] = f
 		}
 	})
 }

@@ -23,7 +23,7 @@ func TestRenewedWhileHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said strings.Builder
-	r := &reporter{app: &app{stderr: &said}, name: "a", verbose: true}
+	r := &reporter{app: &app{streams: streams{stderr: &said}}, name: "a", verbose: true}
 	renewed := func(want int) {
 		t.Helper()
 		r.Observe(hasp.Event{Kind: hasp.EventRenewed})

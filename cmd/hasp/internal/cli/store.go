@@ -79,8 +79,8 @@ func (a *app) hint(f *storeFlags, err error) error {
 
 // nested reports whether an outer hasp run has told this one of its lock, or of those that -l has
 // named.
-func (a *app) nested() bool {
-	return a.getenv("HASP_HOLDER") != "" || a.getenv("HASP_HOLDER_1") != ""
+func (s *settings) nested() bool {
+	return s.getenv("HASP_HOLDER") != "" || s.getenv("HASP_HOLDER_1") != ""
 }
 
 // withheld reports whether the store's URL comes from an outer hasp run, without credentials: it

@@ -68,7 +68,7 @@ func hasSecret(parameter string) bool {
 // chooseStore has a verb without a store use this user's. It refuses a store that is named but
 // empty: otherwise a variable that a script has not set (--store "$LOCKS") would silently lock on
 // this machine alone.
-func (a *app) chooseStore(fs *pflag.FlagSet) error {
+func (s *settings) chooseStore(fs *pflag.FlagSet) error {
 	f := fs.Lookup("store")
 	switch {
 	case f == nil:
@@ -77,10 +77,10 @@ func (a *app) chooseStore(fs *pflag.FlagSet) error {
 		return f.Value.(*storeURL).checkScheme()
 	case f.Changed:
 		return misconfigured("--store is empty; name a store, or leave the flag out for this user's file store")
-	case slices.Contains(a.environ(), storeVariable+"="):
+	case slices.Contains(s.environ(), storeVariable+"="):
 		return misconfigured("%s is set and empty; name a store, or unset it for this user's file store", storeVariable)
 	}
-	dir, err := defaultDir(runtime.GOOS, os.Geteuid(), a.getenv, homeDir)
+	dir, err := defaultDir(runtime.GOOS, os.Geteuid(), s.getenv, homeDir)
 	if err != nil {
 		return misconfigured("%w; name a store with --store, HASP_STORE or a configuration file", err)
 	}

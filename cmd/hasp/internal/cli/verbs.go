@@ -36,7 +36,9 @@ func (a *app) addVerbs(root *cobra.Command) {
 		if i := slices.IndexFunc(all, func(v verb) bool { return v.name == a.args[0] }); i >= 0 {
 			root.CompletionOptions.DisableDefaultCmd = true
 			root.AddCommand(all[i].make(a))
-			a.others = slices.Delete(all, i, i+1)
+			for _, v := range slices.Delete(all, i, i+1) {
+				a.others = append(a.others, func() { v.make(a) })
+			}
 			return
 		}
 	}
@@ -46,11 +48,11 @@ func (a *app) addVerbs(root *cobra.Command) {
 }
 
 // noteOthers notes what variables and files can set for the verbs that were not made.
-func (a *app) noteOthers() {
-	for _, v := range a.others {
-		v.make(a)
+func (s *settings) noteOthers() {
+	for _, other := range s.others {
+		other()
 	}
-	a.others = nil
+	s.others = nil
 }
 
 // verb completes a subcommand. Its flags are also taken from the environment, after the

@@ -49,9 +49,11 @@ func tryVerb(t *testing.T, args []string, refusal error) (code, opened int, out,
 	defer null.Close()
 	var stdout, stderr strings.Builder
 	a := &app{
-		stdin: null, stdout: &stdout, stderr: &stderr,
-		environ: func() []string { return nil }, getenv: func(string) string { return "" },
-		openStatus: func(int) (io.WriteCloser, error) { return nil, errors.New("closed") },
+		streams: streams{
+			stdin: null, stdout: &stdout, stderr: &stderr,
+			openStatus: func(int) (io.WriteCloser, error) { return nil, errors.New("closed") },
+		},
+		settings: settings{environ: func() []string { return nil }, getenv: func(string) string { return "" }},
 		connect: func(context.Context, string, ...hasp.Option) (*hasp.Client, error) {
 			opened++
 			return nil, refusal
@@ -66,7 +68,7 @@ func tryVerb(t *testing.T, args []string, refusal error) (code, opened int, out,
 // fails it.
 func TestEveryVerb(t *testing.T) {
 	verbs := map[string]*cobra.Command{}
-	leaves((&app{getenv: func(string) string { return "" }}).root(), nil, verbs)
+	leaves((&app{settings: settings{getenv: func(string) string { return "" }}}).root(), nil, verbs)
 	if len(verbs) < 20 {
 		t.Fatalf("found only %d verbs", len(verbs))
 	}
@@ -133,7 +135,7 @@ func TestEveryVerb(t *testing.T) {
 // A start that makes one verb alone has the same help, and knows the same settings, as one that
 // makes all.
 func TestOneVerbAlone(t *testing.T) {
-	all := &app{getenv: func(string) string { return "" }}
+	all := &app{settings: settings{getenv: func(string) string { return "" }}}
 	all.root()
 	for _, v := range verbs() {
 		if v.name == "torture" { // it only says where it is
@@ -144,13 +146,13 @@ func TestOneVerbAlone(t *testing.T) {
 		} else if _, _, among, _ := tryVerb(t, []string{"help", v.name}, nil); alone != among || alone == "" {
 			t.Errorf("hasp %s --help:\n%s\nhasp help %s:\n%s", v.name, alone, v.name, among)
 		}
-		a := &app{args: []string{v.name}, getenv: all.getenv}
+		a := &app{args: []string{v.name}, settings: settings{getenv: all.getenv}}
 		root := a.root()
 		if len(root.Commands()) != 1 {
 			t.Errorf("hasp %s makes %d verbs", v.name, len(root.Commands()))
 		}
-		if a.noteOthers(); !maps.Equal(a.settings, all.settings) {
-			t.Errorf("hasp %s: the settings are %v, and %v with all verbs", v.name, a.settings, all.settings)
+		if a.noteOthers(); !maps.Equal(a.variables, all.variables) {
+			t.Errorf("hasp %s: the settings are %v, and %v with all verbs", v.name, a.variables, all.variables)
 		}
 	}
 }
@@ -181,9 +183,11 @@ func TestFullDisk(t *testing.T) {
 	} {
 		var said strings.Builder
 		a := &app{
-			stdin: os.Stdin, stdout: full, stderr: &said,
-			environ: func() []string { return nil }, connect: hasp.Open,
-			getenv: func(key string) string { return map[string]string{"HASP_STORE": "file://" + dir}[key] },
+			streams: streams{stdin: os.Stdin, stdout: full, stderr: &said}, connect: hasp.Open,
+			settings: settings{
+				environ: func() []string { return nil },
+				getenv:  func(key string) string { return map[string]string{"HASP_STORE": "file://" + dir}[key] },
+			},
 		}
 		if code := a.run(args); code == exitOK {
 			t.Errorf("hasp %s: exit code 0 although nothing could be written; it said %q", strings.Join(args, " "), said.String())

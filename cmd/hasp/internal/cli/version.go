@@ -87,8 +87,8 @@ func thisVersion() version {
 
 // print writes data to standard output. If the output cannot be written, the exit code must not be
 // 0.
-func (a *app) print(format string, args ...any) error {
-	if _, err := fmt.Fprintf(a.stdout, format, args...); err != nil {
+func (s *streams) print(format string, args ...any) error {
+	if _, err := fmt.Fprintf(s.stdout, format, args...); err != nil {
 		return notPrinted(err)
 	}
 	return nil
@@ -103,10 +103,10 @@ func notPrinted(err error) error {
 	return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("standard output: %w", err)}
 }
 
-func (a *app) printJSON(v any) error {
+func (s *streams) printJSON(v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return &failure{code: exitInternal, outcome: outcomeInternal, err: err}
 	}
-	return a.print("%s\n", b)
+	return s.print("%s\n", b)
 }

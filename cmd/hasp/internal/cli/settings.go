@@ -8,33 +8,46 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// settings are what variables and files set, beside the command line.
+type settings struct {
+	getenv      func(string) string
+	environ     func() []string
+	configPaths func() []string // nil: there are none
+
+	others    []func()               // make the verbs that were not made: see addVerbs
+	variables map[string]bool        // of the flags of the verbs that were made
+	known     map[string]*pflag.Flag // a flag of each of their names that can be set by variable or file
+	configs   []*configFile
+	storeFrom string // which of flag, variable and file has set the store, for hasp config
+}
+
 // configure sets the flags of a verb that the command line has not: from the environment, then from
 // the user's file, then from the system's. The verbs that need no store read no file: hasp version
 // says its version however broken the configuration is.
-func (a *app) configure(fs *pflag.FlagSet) error {
+func (s *settings) configure(fs *pflag.FlagSet) error {
 	store := fs.Lookup("store")
-	a.storeFrom = "default"
+	s.storeFrom = "default"
 	if store != nil && store.Changed {
-		a.storeFrom = "--store"
+		s.storeFrom = "--store"
 	}
-	if err := flagsFromEnv(fs, a.getenv); err != nil || store == nil {
+	if err := flagsFromEnv(fs, s.getenv); err != nil || store == nil {
 		return err
 	}
-	if store.Changed && a.storeFrom == "default" {
-		a.storeFrom = storeVariable
+	if store.Changed && s.storeFrom == "default" {
+		s.storeFrom = storeVariable
 	}
-	files, err := a.filesFor(fs)
+	files, err := s.filesFor(fs)
 	if err != nil {
 		return err
 	}
 	for _, f := range files {
-		if err := a.flagsFromFile(fs, f); err != nil {
+		if err := s.flagsFromFile(fs, f); err != nil {
 			return err
 		}
 	}
 	for _, f := range files {
 		// Its store may be the one that all others lock in.
-		if f.state == fileUnreadable && store.Value.String() == "" && !store.Changed && !a.emptyStore() {
+		if f.state == fileUnreadable && store.Value.String() == "" && !store.Changed && !s.emptyStore() {
 			return misconfigured("%s may not be read, and no store is named; name one with --store or HASP_STORE", f.path)
 		}
 	}
@@ -42,12 +55,12 @@ func (a *app) configure(fs *pflag.FlagSet) error {
 }
 
 // filesFor are the user's and the system's file, or the one that a flag names in place of them.
-func (a *app) filesFor(fs *pflag.FlagSet) ([]*configFile, error) {
+func (s *settings) filesFor(fs *pflag.FlagSet) ([]*configFile, error) {
 	named := fs.Lookup("config")
 	if named == nil || !named.Changed {
-		return a.configFiles()
+		return s.configFiles()
 	}
-	f, err := a.readConfig(named.Value.String())
+	f, err := s.readConfig(named.Value.String())
 	if err == nil && f.state != fileRead {
 		err = misconfigured("--config: %s is %s", quoteArg(f.path), f.state)
 	}
@@ -56,30 +69,30 @@ func (a *app) filesFor(fs *pflag.FlagSet) ([]*configFile, error) {
 
 // emptyStore reports whether the store in the environment is set and empty, which is refused and
 // not filled from a file: see chooseStore.
-func (a *app) emptyStore() bool { return slices.Contains(a.environ(), storeVariable+"=") }
+func (s *settings) emptyStore() bool { return slices.Contains(s.environ(), storeVariable+"=") }
 
 // flagsFromFile sets what neither the command line nor the environment nor a file before has set.
 // What stands beside something stronger that excludes it is silent (see conflicting).
-func (a *app) flagsFromFile(fs *pflag.FlagSet, c *configFile) error {
+func (s *settings) flagsFromFile(fs *pflag.FlagSet, c *configFile) error {
 	given := map[string]bool{}
 	fs.Visit(func(f *pflag.Flag) { given[f.Name] = true })
-	for _, s := range c.settings {
-		f := fs.Lookup(s.key)
-		set := func(value string) error { return fs.Set(s.key, value) }
+	for _, line := range c.settings {
+		f := fs.Lookup(line.key)
+		set := func(value string) error { return fs.Set(line.key, value) }
 		switch {
 		case f == nil: // another verb's; a bad value is an error all the same
-			f = a.known[s.key]
+			f = s.known[line.key]
 			set = f.Value.Set
-		case s.key == "store":
-			if a.emptyStore() || given["store"] && !a.restores(f, s.value) {
+		case line.key == "store":
+			if s.emptyStore() || given["store"] && !s.restores(f, line.value) {
 				continue
 			}
-			a.storeFrom = c.at(s.line)
-		case given[s.key], slices.ContainsFunc(conflicting[s.key], func(r string) bool { return given[r] }):
+			s.storeFrom = c.at(line.line)
+		case given[line.key], slices.ContainsFunc(conflicting[line.key], func(r string) bool { return given[r] }):
 			continue
 		}
-		if err := badValue(f, s.value, set(s.value)); err != nil {
-			return misconfigured("%s: %w", c.at(s.line), err)
+		if err := badValue(f, line.value, set(line.value)); err != nil {
+			return misconfigured("%s: %w", c.at(line.line), err)
 		}
 	}
 	return nil
@@ -101,8 +114,8 @@ func badValue(f *pflag.Flag, value string, err error) error {
 
 // restores reports whether a file's store is the one that an outer hasp run has passed on without
 // its credentials. The nested hasp reads the same file, and needs them.
-func (a *app) restores(store *pflag.Flag, value string) bool {
+func (s *settings) restores(store *pflag.Flag, value string) bool {
 	file := &storeURL{}
 	_ = file.Set(value) // it takes any text
-	return a.nested() && store.Value.String() == a.getenv(storeVariable) && store.Value.String() == file.public()
+	return s.nested() && store.Value.String() == s.getenv(storeVariable) && store.Value.String() == file.public()
 }
