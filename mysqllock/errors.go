@@ -16,6 +16,8 @@ import (
 // The server's error numbers that mean something to us.
 const (
 	errTooManyConnections = 1040
+	errAnotherHost        = 1130
+	errSecureTransport    = 3159
 	errNoDatabaseAccess   = 1044
 	errAccessDenied       = 1045
 	errNoDatabase         = 1049
@@ -28,9 +30,18 @@ const (
 
 // refusals are answers that say: not done, and not for a fault of the request.
 var refusals = map[uint16]string{
-	errTooManyConnections: "the server has no connection left (max_connections)",
-	1203:                  "the role has too many connections (max_user_connections)",
-	1226:                  "the role has used up what it may",
+	errTooManyConnections: "the server has no connection left: raise max_connections, or lower the clients' connections=",
+	1203:                  "the role has too many connections: raise max_user_connections, or lower the clients' connections=",
+	1226:                  "the role has used up what it may: see max_user_connections and its other limits",
+	1129:                  "the server blocks this host after failed connections (max_connect_errors): FLUSH HOSTS lets it in again",
+	errAnotherHost:        "the server lets no role in from this host: CREATE USER or RENAME USER names the hosts",
+	1698:                  "the server does not take this role by password: change how it authenticates (unix_socket, auth_socket?)",
+	1820:                  "the role's password has expired: ALTER USER sets another",
+	1862:                  "the role's password has expired: ALTER USER sets another",
+	3118:                  "the role is locked: ALTER USER ... ACCOUNT UNLOCK",
+	4151:                  "the role is locked: ALTER USER ... ACCOUNT UNLOCK",
+	3032:                  "the server is in offline_mode",
+	errSecureTransport:    "the server demands TLS (require_secure_transport): add tls=true to the URL",
 	errNoDatabaseAccess:   "the role may not use this database",
 	errAccessDenied:       "user or password is wrong, or the role may not come from here",
 	errNoDatabase:         "there is no such database",

@@ -43,6 +43,7 @@ func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
 //
 //	mysql://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE[?parameters]
 //
+// or, with the path of a Unix socket for a host (%2Frun%2Fmysqld%2Fmysqld.sock), to that,
 // and asks one question, so that a wrong address, certificate, password or database is told
 // now. The tables are looked at when they are first used.
 func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
@@ -54,12 +55,24 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	var one int
-	if err := row(ctx, p.work, "SELECT 1", &one); err != nil {
+	if err := greet(ctx, p.work, cfg); err != nil {
 		p.close()
-		return nil, explainOpening(err, cfg.TLS != nil)
+		return nil, err
 	}
 	return open(p, o), nil
+}
+
+// greet asks one question. The library would wait for ever for a server that accepts the connection and says nothing, as
+// servers of other kinds do, which wait for their client's first word.
+func greet(ctx context.Context, p *pool, cfg *mysql.Config) error {
+	short, cancel := context.WithTimeoutCause(ctx, 2*cfg.Timeout, errSilent)
+	defer cancel()
+	var one int
+	err := row(short, p, "SELECT 1", &one)
+	if err != nil && context.Cause(short) == errSilent {
+		return fmt.Errorf("%s did not let us in within %s: is it the port of a MySQL server, and does it have connections left?", cfg.Addr, 2*cfg.Timeout)
+	}
+	return explainOpening(err, cfg.TLS != nil)
 }
 
 // explainOpening says what another setting can cure. A user, password or database that the server
@@ -68,6 +81,15 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 func explainOpening(err error, encrypted bool) error {
 	var unknown x509.UnknownAuthorityError
 	switch n := number(err); {
+	case err == nil:
+		return nil
+	case n == errAnotherHost, n == errSecureTransport:
+		return fmt.Errorf("%w (%w)", err, driver.ErrInvalid)
+	case errors.Is(err, mysql.ErrUnknownPlugin), errors.Is(err, mysql.ErrCleartextPassword), errors.Is(err, mysql.ErrOldPassword):
+		return fmt.Errorf("%w: the server lets this role in over TLS alone, or by a way to authenticate that hasp has not (it has mysql_native_password, "+
+			"caching_sha2_password, sha256_password and ed25519); add tls=true to the URL, or change the role: %w", driver.ErrInvalid, err)
+	case errors.Is(err, mysql.ErrMalformPkt), errors.Is(err, mysql.ErrPktSync), errors.Is(err, mysql.ErrPktSyncMul), errors.Is(err, mysql.ErrOldProtocol), errors.Is(err, mysql.ErrPktTooLarge):
+		return fmt.Errorf("%w: this is not a MySQL server, or not its port: %w", driver.ErrInvalid, err)
 	case n == errAccessDenied && !encrypted:
 		return fmt.Errorf("%w (%w); add tls=true to the URL if the role has to use TLS", err, driver.ErrInvalid)
 	case n == errAccessDenied, n == errNoDatabaseAccess, n == errNoDatabase:
@@ -100,10 +122,10 @@ func parse(u *url.URL) (*mysql.Config, Options, error) {
 		return nil, o, err
 	}
 	cfg := mysql.NewConfig()
-	cfg.Net, cfg.Timeout = "tcp", timeout
+	cfg.Timeout = timeout
 	cfg.Logger = discardLogger{}                      // a library does not write to standard error
 	cfg.Params = map[string]string{"autocommit": "1"} // a server's default may be another
-	if cfg.Addr, cfg.DBName, err = address(u); err != nil {
+	if cfg.Net, cfg.Addr, cfg.DBName, err = address(u); err != nil {
 		return nil, o, err
 	}
 	if cfg.User, cfg.Passwd, err = credentials(u, passwordFile); err != nil {
@@ -115,23 +137,27 @@ func parse(u *url.URL) (*mysql.Config, Options, error) {
 	return cfg, o, nil
 }
 
-// address takes address and database out of a URL.
-func address(u *url.URL) (addr, database string, err error) {
+// address takes the kind of network, the address and the database out of a URL.
+func address(u *url.URL) (network, addr, database string, err error) {
+	network, addr = "unix", u.Host
 	if u.Opaque != "" || u.Host == "" {
-		return "", "", fmt.Errorf("%w: write mysql://USER@HOST/DATABASE", driver.ErrInvalid)
+		return "", "", "", fmt.Errorf("%w: write mysql://USER@HOST/DATABASE", driver.ErrInvalid)
 	}
-	hosts, err := driver.Hosts(u.Host, defaultPort)
-	if err != nil {
-		return "", "", err
-	}
-	if len(hosts) > 1 {
-		return "", "", fmt.Errorf("%w: a mysql URL has one host", driver.ErrInvalid)
+	if !strings.HasPrefix(u.Host, "/") {
+		hosts, err := driver.Hosts(u.Host, defaultPort)
+		if err != nil {
+			return "", "", "", err
+		}
+		if len(hosts) > 1 {
+			return "", "", "", fmt.Errorf("%w: a mysql URL has one host", driver.ErrInvalid)
+		}
+		network, addr = "tcp", hosts[0]
 	}
 	database = strings.TrimPrefix(u.Path, "/")
 	if database == "" || strings.Contains(database, "/") {
-		return "", "", fmt.Errorf("%w: the path of a mysql URL is the name of a database: mysql://USER@HOST/DATABASE", driver.ErrInvalid)
+		return "", "", "", fmt.Errorf("%w: the path of a mysql URL is the name of a database: mysql://USER@HOST/DATABASE", driver.ErrInvalid)
 	}
-	return hosts[0], database, nil
+	return network, addr, database, nil
 }
 
 // credentials come from the URL, or the password from a file or the environment: a URL is
@@ -161,7 +187,7 @@ func credentials(u *url.URL, file string) (user, password string, err error) {
 // tls=false: what travels are names, owners and, with an old server, the password.
 func encrypt(cfg *mysql.Config, secure tlsparams.Params) error {
 	host, _, _ := net.SplitHostPort(cfg.Addr)
-	c, err := secure.Config(!loopback(host))
+	c, err := secure.Config(cfg.Net != "unix" && !loopback(host))
 	if err != nil || c == nil {
 		return err
 	}
@@ -183,7 +209,7 @@ func loopback(host string) bool {
 
 // connect makes the pools. Nothing is sent yet.
 func connect(cfg *mysql.Config, o Options) (pools, error) {
-	p := pools{label: "mysql://" + cfg.Addr + "/" + cfg.DBName, own: true}
+	p := pools{label: "mysql://" + strings.ReplaceAll(cfg.Addr, "/", "%2F") + "/" + cfg.DBName, own: true}
 	c, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return p, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
