@@ -12,7 +12,8 @@ import (
 // evictionLock is taken and released before a lock is acquired: schema/1.sql says why.
 const evictionLock = "pg_advisory_lock_shared(1751216001, pg_backend_pid())::text, pg_advisory_unlock_shared(1751216001, pg_backend_pid())::text"
 
-// try asks, unless this is to wait and the name was taken lately: then the request that waits asks as well.
+// try asks, unless this is to wait and the name was taken lately: then the request that waits asks
+// as well.
 func (b *bound) try(ctx context.Context, c *pgxLink, r driver.Request) (g grant, err error) {
 	key, err := keyOf(b.opts.Key, r.Name)
 	switch {
@@ -28,8 +29,9 @@ func (b *bound) try(ctx context.Context, c *pgxLink, r driver.Request) (g grant,
 	return b.recordAgain(ctx, c, r, g, err)
 }
 
-// wait asks and, if the lock is taken, waits: in one statement, which answers when the lock is granted and says by a
-// notice that it waits. Without a fence there is nothing of ours at the server, and it needs more statements.
+// wait asks and, if the lock is taken, waits: in one statement, which answers when the lock is
+// granted and says by a notice that it waits. Without a fence there is nothing of ours at the
+// server, and it needs more statements.
 func (b *bound) wait(ctx context.Context, c *pgxLink, r driver.Request, taken func()) (g grant, err error) {
 	key, err := keyOf(b.opts.Key, r.Name)
 	switch {
@@ -43,8 +45,8 @@ func (b *bound) wait(ctx context.Context, c *pgxLink, r driver.Request, taken fu
 	return b.recordAgain(ctx, c, r, g, err)
 }
 
-// recordAgain records the holder at once, on a connection on which a record of an earlier one was made or is under way, or may have been
-// made by another client: see recorder.
+// recordAgain records the holder at once, on a connection on which a record of an earlier one was
+// made or is under way, or may have been made by another client: see recorder.
 func (b *bound) recordAgain(ctx context.Context, c *pgxLink, r driver.Request, g grant, err error) (grant, error) {
 	if err == nil && g.held && (b.pooled() || slices.Contains(c.noted, r.Name)) {
 		err = b.note(ctx, c, c.pid, r, g)
@@ -52,12 +54,13 @@ func (b *bound) recordAgain(ctx context.Context, c *pgxLink, r driver.Request, g
 	return g, err
 }
 
-// freeSQL takes a lock that is free and that no client waits for, and its token. CASE has the number drawn after the
-// lock, and only then: PostgreSQL promises that of CASE, but of nothing else in an expression, where no part is
-// constant. It is plain SQL because a function and a procedure, as hasp_obtain is, take the server half as much time again.
+// freeSQL takes a lock that is free and that no client waits for, and its token. CASE has the
+// number drawn after the lock, and only then: PostgreSQL promises that of CASE, but of nothing else
+// in an expression, where no part is constant. It is plain SQL because a function and a procedure,
+// as hasp_obtain is, take the server half as much time again.
 //
-// The block of tokens is not read here: a statement sees tables as they were before it had the lock. The connection
-// knows its block, and judges the number by it, as hasp_token does.
+// The block of tokens is not read here: a statement sees tables as they were before it had the
+// lock. The connection knows its block, and judges the number by it, as hasp_token does.
 const freeSQL = "SELECT " + evictionLock + `,
 	CASE WHEN NOT EXISTS (SELECT FROM hasp_queues n WHERE n.name OPERATOR(pg_catalog.=) $1::pg_catalog.text
 			AND n.tail OPERATOR(pg_catalog.>) n.served AND hasp_has_waiters($1::pg_catalog.text))
@@ -85,7 +88,8 @@ func (b *bound) free(ctx context.Context, c *pgxLink, key int64, r driver.Reques
 	case seq == nil:
 		b.taken.Met(r.Name, true)
 	case !c.mayUse(*seq, now):
-		// The lock is ours, and this number is left out. A client that ends here ends the lock, too.
+		// The lock is ours, and this number is left out. A client that ends here ends the lock,
+		// too.
 		err = one(ctx, c, b.naming.sql("SELECT r.*, $2::pg_catalog.text FROM hasp_raise($1::bigint) r"), []any{c.most, r.ID}, &seq, &base, &most, echo(r.ID))
 		c.reserved(base, most)
 	}
@@ -123,8 +127,8 @@ func (l *pgxLink) reserved(base, most *int64) {
 // waitUnfencedSQL waits in slices as hasp_obtain does, and commits between them; but without tables
 // there are no positions: after each slice this waiter is at the end of the server's queue again. A
 // slice that ends at the moment of the grant may fail and leave the lock with the connection (see
-// hasp_holds in schema/1.sql): so that is looked for after each. Rejected: a statement for each slice,
-// each of which would fail and fill the server's log.
+// hasp_holds in schema/1.sql): so that is looked for after each. Rejected: a statement for each
+// slice, each of which would fail and fill the server's log.
 const waitUnfencedSQL = `DO $$ BEGIN
   LOOP
     PERFORM set_config('lock_timeout', '%[2]d', true);
@@ -161,7 +165,8 @@ func (b *bound) holdersWithoutTables(name string) (query string, args []any, err
 	return `SELECT l.pid, 0::bigint, '', '', 0::bigint FROM pg_locks l WHERE ` + atKey, []any{key}, err
 }
 
-// isAdvisory picks the locks that are held, atKey those with a key, isHolders those of a row in holders.
+// isAdvisory picks the locks that are held, atKey those with a key, isHolders those of a row in
+// holders.
 const (
 	isAdvisory = `l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
 		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
@@ -172,7 +177,7 @@ const (
 // namesSQL finds the names that are held, by the key that each had when it was granted.
 const namesSQL = `SELECT h.name FROM hasp_holders h JOIN pg_locks l ON ` + isHolders + ` WHERE ` + isAdvisory + ` AND starts_with(h.name, $1::text)`
 
-// anyUnnamedSQL asks whether a lock is held whose holder is not recorded, and may be soon: a connection that has been idle for longer holds
-// one of another program's, or of another prefix.
+// anyUnnamedSQL asks whether a lock is held whose holder is not recorded, and may be soon: a
+// connection that has been idle for longer holds one of another program's, or of another prefix.
 const anyUnnamedSQL = "SELECT EXISTS (SELECT FROM pg_locks l LEFT JOIN pg_stat_activity s ON s.pid = l.pid WHERE " + isAdvisory +
 	" AND NOT EXISTS (SELECT FROM hasp_holders h WHERE " + isHolders + ") AND (s.state_change > clock_timestamp() - interval '1 second') IS NOT FALSE)"

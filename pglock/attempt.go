@@ -8,8 +8,9 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// attempt is one connection's acquisition of the lock. It begins in the time of a call, without a goroutine: most locks
-// are free, and to pass their answer from one goroutine to another wakes a second thread.
+// attempt is one connection's acquisition of the lock. It begins in the time of a call, without a
+// goroutine: most locks are free, and to pass their answer from one goroutine to another wakes a
+// second thread.
 type attempt struct {
 	cancel  context.CancelFunc // of the request under way; guarded by session.mu
 	waiting chan struct{}      // closed when it is known to be taken, and waited for
@@ -19,7 +20,8 @@ type attempt struct {
 	hold *heldConn // if it is held
 }
 
-// begin returns the attempt that is under way; or a new one, and the context of its first request, which the caller is to make.
+// begin returns the attempt that is under way; or a new one, and the context of its first request,
+// which the caller is to make.
 func (t *boundTicket) begin(ctx context.Context) (a *attempt, within context.Context, err error) {
 	s := t.session
 	s.mu.Lock()
@@ -37,9 +39,9 @@ func (t *boundTicket) begin(ctx context.Context) (a *attempt, within context.Con
 	return t.attempt, within, nil
 }
 
-// try takes the lock if it is free, on a connection that is used for nothing else. If it is not, and this is
-// to wait, the connection goes on without the caller, and try reports false. What ends the caller ends the
-// request with its connection, and so what it has taken.
+// try takes the lock if it is free, on a connection that is used for nothing else. If it is not,
+// and this is to wait, the connection goes on without the caller, and try reports false. What ends
+// the caller ends the request with its connection, and so what it has taken.
 func (t *boundTicket) try(ctx context.Context, a *attempt) (ended bool) {
 	cancel := a.cancel // of ctx
 	defer cancel()
@@ -88,9 +90,9 @@ func (t *boundTicket) wait(ctx context.Context, a *attempt, c *pgxLink) {
 	t.finish(ctx, a, c, err)
 }
 
-// waits reports whether the server has said that the lock is taken. If the caller ends the waiting after that, as
-// each bounded one may, nothing is known to be wrong with the other connections. Where the network has fallen silent
-// meanwhile, the next lock finds that out.
+// waits reports whether the server has said that the lock is taken. If the caller ends the waiting
+// after that, as each bounded one may, nothing is known to be wrong with the other connections.
+// Where the network has fallen silent meanwhile, the next lock finds that out.
 func (a *attempt) waits() bool {
 	select {
 	case <-a.waiting:

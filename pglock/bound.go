@@ -9,9 +9,9 @@ import (
 	"github.com/hasplock/hasp/internal/takennames"
 )
 
-// bound is strategy=advisory: pg_advisory_lock, which a connection holds, and which is lost with it.
-// Each lock and each waiter has a separate one. It never comes out of a pool of the user's, and is
-// used for another lock only after the server has confirmed that it holds nothing.
+// bound is strategy=advisory: pg_advisory_lock, which a connection holds, and which is lost with
+// it. Each lock and each waiter has a separate one. It never comes out of a pool of the user's, and
+// is used for another lock only after the server has confirmed that it holds nothing.
 type bound struct {
 	*tables
 	dialer    *dialer

@@ -36,7 +36,8 @@ func TestTerminatedHolder(t *testing.T) {
 	}
 }
 
-// terminated has the server end a holder's connection and returns after how long the holder was told.
+// terminated has the server end a holder's connection and returns after how long the holder was
+// told.
 func terminated(t *testing.T, server *backends.Postgres) time.Duration {
 	t.Helper()
 	storeURL := sqlkit.With(server.URL(), "strategy=advisory")
@@ -124,8 +125,8 @@ func TestRefusedTriesAreForgotten(t *testing.T) { // not parallel: it measures t
 	testkit.Release(t, held)
 }
 
-// Who gives up waiting ends that connection, and no other. (All that were idle were closed, and the next locks had to
-// connect anew.)
+// Who gives up waiting ends that connection, and no other. (All that were idle were closed, and the
+// next locks had to connect anew.)
 func TestGivingUpKeepsConnections(t *testing.T) {
 	t.Parallel()
 	for _, params := range []string{"strategy=advisory", "strategy=advisory&fence=off"} {

@@ -37,9 +37,10 @@ func (s *boundSession) Ticket(r driver.Request) driver.Ticket {
 }
 
 // KeepAlive has the server answer on every connection that holds. A request that is not
-// answered in time goes on: giving the connection up would give up the lock. It counts from the call that has sent
-// it. A connection that is silent while others answer is late alone: one that a router on its way has
-// forgotten, or whose process of the server stands still, must not take the client's other locks with it.
+// answered in time goes on: giving the connection up would give up the lock. It counts from the
+// call that has sent it. A connection that is silent while others answer is late alone: one that a
+// router on its way has forgotten, or whose process of the server stands still, must not take the
+// client's other locks with it.
 func (s *boundSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -97,9 +98,9 @@ func (s *boundSession) answersOn(h *heldConn, began time.Time) error {
 	return err
 }
 
-// renewedSince is the result of a KeepAlive. A hold that is new begins with renewed, and not with the moment in
-// which we learn of it: this process may have been stopped since the server granted it, and the core does not trust
-// it for longer.
+// renewedSince is the result of a KeepAlive. A hold that is new begins with renewed, and not with
+// the moment in which we learn of it: this process may have been stopped since the server granted
+// it, and the core does not trust it for longer.
 func (s *boundSession) renewedSince(ctx context.Context, holds map[*boundTicket]*heldConn, began time.Time) (time.Duration, error) {
 	tally := keepalive.Tally{TTL: s.granted(), Late: map[string]time.Duration{}, ServerFailed: true}
 	s.mu.Lock()

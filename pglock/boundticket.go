@@ -20,8 +20,9 @@ type boundTicket struct {
 	pid     uint32 // of a connection that we gave up without an answer, and that may still hold
 }
 
-// Enqueue asks for the lock, in the caller's time, and if it is taken has a connection wait for it. That goes on when the
-// call's context ends, until Leave or Close ends it. Enqueue again answers how far it is.
+// Enqueue asks for the lock, in the caller's time, and if it is taken has a connection wait for it.
+// That goes on when the call's context ends, until Leave or Close ends it. Enqueue again answers
+// how far it is.
 func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
@@ -179,9 +180,10 @@ func (t *boundTicket) forget(pid uint32) {
 	delete(s.tickets, t)
 }
 
-// ensureReleased makes sure that a connection we gave up holds nothing: a network that swallowed the
-// answer may have swallowed the end of the connection, too. A holder without a name is another client's if a pooler may have
-// given that the same process: behind one ours has a name, or with fence=off none has.
+// ensureReleased makes sure that a connection we gave up holds nothing: a network that swallowed
+// the answer may have swallowed the end of the connection, too. A holder without a name is another
+// client's if a pooler may have given that the same process: behind one ours has a name, or with
+// fence=off none has.
 func (t *boundTicket) ensureReleased(ctx context.Context, pid uint32) error {
 	b := t.session.bound
 	ours := "" // the entry as it is listed: a number that was used again is another's

@@ -56,8 +56,9 @@ func TestCableCut(t *testing.T) {
 	far.link(t, "up")
 }
 
-// One of a client's connections falls silent, here since its process of the server is stopped. Its lock is lost when
-// its time is over, and the others go on. (All were lost, since a renewal waited for the answers of all.)
+// One of a client's connections falls silent, here since its process of the server is stopped. Its
+// lock is lost when its time is over, and the others go on. (All were lost, since a renewal waited
+// for the answers of all.)
 func TestSilentConnection(t *testing.T) {
 	t.Parallel()
 	server := private(t)

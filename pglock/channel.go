@@ -8,21 +8,24 @@ import (
 	"time"
 )
 
-// For each commit with NOTIFY the server (before PostgreSQL 19) wakes every connection of the database that
-// listens, on any channel. So the sessions of a process that reach the same tables in the same way share one
-// channel, and one of them listens on it, on the connection that renews, and only while an entry of one of them
-// waits.
+// For each commit with NOTIFY the server (before PostgreSQL 19) wakes every connection of the
+// database that listens, on any channel. So the sessions of a process that reach the same tables in
+// the same way share one channel, and one of them listens on it, on the connection that renews, and
+// only while an entry of one of them waits.
 //
-// An entry may be granted before the LISTEN is in force, or between the end of one and the next, and that
-// notification is lost. So as soon as a LISTEN is in force, one statement on the same connection reads which entries
-// of these sessions hold, and what it finds is handled as if it had been notified. That misses none. If the entry was
-// committed before the reading, so was its grant, which is read, or that came later, and is notified; if the entry
-// was committed after the reading, so was its grant. A request that began after the tickets for the reading were
-// collected was sent when the LISTEN was in force. Rejected: each waiter asks. Where hundreds come at once that is as
-// many requests again for the same name, and the hand-overs wait behind them. Only those ask whose entries are gone.
+// An entry may be granted before the LISTEN is in force, or between the end of one and the next,
+// and that notification is lost. So as soon as a LISTEN is in force, one statement on the same
+// connection reads which entries of these sessions hold, and what it finds is handled as if it had
+// been notified. That misses none. If the entry was committed before the reading, so was its grant,
+// which is read, or that came later, and is notified; if the entry was committed after the reading,
+// so was its grant. A request that began after the tickets for the reading were collected was sent
+// when the LISTEN was in force. Rejected: each waiter asks. Where hundreds come at once that is as
+// many requests again for the same name, and the hand-overs wait behind them. Only those ask whose
+// entries are gone.
 //
-// A LISTEN ends with its connection, with its session, and when nothing has waited for a while. If something
-// waits then, another session listens, since the connection that broke needs time to be set up.
+// A LISTEN ends with its connection, with its session, and when nothing has waited for a while. If
+// something waits then, another session listens, since the connection that broke needs time to be
+// set up.
 
 // channel is where the sessions of a process hear of their grants.
 type channel struct {
@@ -53,8 +56,8 @@ const listenFor = 5 * time.Second
 // askApart is the time from one waiter that asks because its entry is missing to the next.
 const askApart = time.Millisecond / 5
 
-// channels are those of this process. One lock for all: a wait holds it once, for a moment. It is taken before any
-// session's.
+// channels are those of this process. One lock for all: a wait holds it once, for a moment. It is
+// taken before any session's.
 var channels = struct {
 	sync.Mutex
 	by map[channelKey]*channel
@@ -86,8 +89,8 @@ func (c *channel) leave(s *session) {
 	}
 }
 
-// waits notes that a ticket's entry waits, and has a LISTEN made if there is none. The lock makes that one step, as
-// over is: either that sees the ticket, or this sees that the LISTEN is over.
+// waits notes that a ticket's entry waits, and has a LISTEN made if there is none. The lock makes
+// that one step, as over is: either that sees the ticket, or this sees that the LISTEN is over.
 func (c *channel) waits(s *session, t *ticket) {
 	channels.Lock()
 	defer channels.Unlock()
@@ -100,8 +103,8 @@ func (c *channel) waits(s *session, t *ticket) {
 	}
 }
 
-// begin has a LISTEN made on the connection of a session; the caller has the lock. While the connection is down
-// that waits for the next, or for the failure to make it.
+// begin has a LISTEN made on the connection of a session; the caller has the lock. While the
+// connection is down that waits for the next, or for the failure to make it.
 func (c *channel) begin(s *session) {
 	l := &listen{on: s}
 	c.listen = l
@@ -116,9 +119,9 @@ func (c *channel) begin(s *session) {
 	}()
 }
 
-// make listens, and then reads what may have been notified before. The goroutine that owns the connection calls
-// it, so that it comes before broke. The time is bounded, since a renewal may wait behind it: where the server
-// does not answer, there must be time for another connection.
+// make listens, and then reads what may have been notified before. The goroutine that owns the
+// connection calls it, so that it comes before broke. The time is bounded, since a renewal may wait
+// behind it: where the server does not answer, there must be time for another connection.
 func (c *channel) make(ctx context.Context, r runner, l *listen) error {
 	ctx, cancel := context.WithTimeout(ctx, l.on.patience())
 	defer cancel()
@@ -162,8 +165,8 @@ type waiter struct {
 	sync.Locker
 }
 
-// undecided are the tickets that may have an entry and are not known to hold, and those of them that must have one, by
-// "SESSION ID".
+// undecided are the tickets that may have an entry and are not known to hold, and those of them
+// that must have one, by "SESSION ID".
 func (c *channel) undecided() (all []*ticket, waiting map[string]waiter) {
 	channels.Lock()
 	defer channels.Unlock()
@@ -183,7 +186,8 @@ func (c *channel) undecided() (all []*ticket, waiting map[string]waiter) {
 	return all, waiting
 }
 
-// broke notes that the connection of a session has ended, and with it a LISTEN that was in force there.
+// broke notes that the connection of a session has ended, and with it a LISTEN that was in force
+// there.
 func (c *channel) broke(s *session) {
 	channels.Lock()
 	defer channels.Unlock()
@@ -192,8 +196,8 @@ func (c *channel) broke(s *session) {
 	}
 }
 
-// over notes that a LISTEN has ended or never came to be. A session in which something waits makes the next, if
-// possible another one. The caller has the lock.
+// over notes that a LISTEN has ended or never came to be. A session in which something waits makes
+// the next, if possible another one. The caller has the lock.
 func (c *channel) over(l *listen) {
 	if l != c.listen {
 		return
@@ -210,8 +214,9 @@ func (c *channel) over(l *listen) {
 	}
 }
 
-// look ends a LISTEN if nothing waits any more; else it looks again after listenFor. The UNLISTEN comes before any
-// later LISTEN on the connection, since it is submitted under the lock; if it fails, the connection has ended.
+// look ends a LISTEN if nothing waits any more; else it looks again after listenFor. The UNLISTEN
+// comes before any later LISTEN on the connection, since it is submitted under the lock; if it
+// fails, the connection has ended.
 func (c *channel) look(l *listen) {
 	channels.Lock()
 	defer channels.Unlock()

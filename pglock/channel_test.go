@@ -22,19 +22,20 @@ import (
 // ages is a TTL that no test outlasts: what needs one to pass does not happen.
 const ages = 10 * time.Minute
 
-// apart is a URL whose clients share no channel with those of another: as if they were in another process.
+// apart is a URL whose clients share no channel with those of another: as if they were in another
+// process.
 func apart(storeURL, process string) string {
 	return sqlkit.With(storeURL, "application_name=hasp-"+process)
 }
 
-// listening is true of the connections whose last statement was one of those that begin to listen: of clients that
-// renew in ages.
+// listening is true of the connections whose last statement was one of those that begin to listen:
+// of clients that renew in ages.
 const listening = "application_name LIKE 'hasp%' AND (query LIKE 'LISTEN hasp%' OR query LIKE 'SELECT g FROM%granted(%')"
 
-// A process listens while something waits. The server wakes every connection that listens for each NOTIFY of the
-// database, on any channel: that is the control. A process that holds a lock for which nothing waits, one that has
-// waited and does not any more, and an application's that listens in another database, are not woken by the
-// hand-overs of others; and those cost no LISTEN each.
+// A process listens while something waits. The server wakes every connection that listens for each
+// NOTIFY of the database, on any channel: that is the control. A process that holds a lock for
+// which nothing waits, one that has waited and does not any more, and an application's that listens
+// in another database, are not woken by the hand-overs of others; and those cost no LISTEN each.
 func TestOnlyWaitersAreWoken(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -123,9 +124,9 @@ func wakeups(t testing.TB, pid int32) int {
 	return n
 }
 
-// L2, L5: a release between the answer "wait" and the LISTEN is not heard. It is read when the LISTEN is in force: the
-// waiter is granted at once, not when a TTL is over, and no waiter asks, however long that takes. The network holds
-// the LISTEN up until the release has been answered.
+// L2, L5: a release between the answer "wait" and the LISTEN is not heard. It is read when the
+// LISTEN is in force: the waiter is granted at once, not when a TTL is over, and no waiter asks,
+// however long that takes. The network holds the LISTEN up until the release has been answered.
 func TestReleasedBeforeListen(t *testing.T) {
 	t.Parallel()
 	server := counted(t)
@@ -154,8 +155,8 @@ func asked(t *testing.T, server *backends.Postgres) int64 {
 	return statements(t, server, "%hasp\\_enter%")
 }
 
-// S5: a LISTEN that is not answered does not hold the renewals behind it up for longer than a lease lasts: the
-// connection is given up for another.
+// S5: a LISTEN that is not answered does not hold the renewals behind it up for longer than a lease
+// lasts: the connection is given up for another.
 func TestListenHoldsNoRenewalUp(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -176,8 +177,8 @@ func TestListenHoldsNoRenewalUp(t *testing.T) {
 	testkit.Release(t, kept)
 }
 
-// L2: a waiter asks within its TTL, also if those ahead have a longer one: its notification may be lost on the connection
-// of a session that will not find that out for as long.
+// L2: a waiter asks within its TTL, also if those ahead have a longer one: its notification may be
+// lost on the connection of a session that will not find that out for as long.
 func TestAsksWithinItsTTL(t *testing.T) {
 	t.Parallel()
 	storeURL := sqlkit.PostgresStore(t)
@@ -189,9 +190,10 @@ func TestAsksWithinItsTTL(t *testing.T) {
 	}
 }
 
-// The clients of a process listen on one connection: however many wait for a name, a hand-over wakes one process of
-// the server. When that connection breaks, or its client is closed, another client's takes its place, or the next one of
-// the same; what was notified in between is read; and no waiter asks.
+// The clients of a process listen on one connection: however many wait for a name, a hand-over
+// wakes one process of the server. When that connection breaks, or its client is closed, another
+// client's takes its place, or the next one of the same; what was notified in between is read; and
+// no waiter asks.
 func TestOneConnectionListens(t *testing.T) {
 	t.Parallel()
 	server := counted(t)
@@ -234,7 +236,8 @@ func TestOneConnectionListens(t *testing.T) {
 	listen(0)
 }
 
-// An entry holds if it fits beside all that is ahead of it, and then only is read as granted; else as there.
+// An entry holds if it fits beside all that is ahead of it, and then only is read as granted; else
+// as there.
 func TestGrantedIsRead(t *testing.T) {
 	t.Parallel()
 	server := private(t)
@@ -249,7 +252,8 @@ func TestGrantedIsRead(t *testing.T) {
 	}
 }
 
-// A waiter whose entry is gone when the LISTEN is made anew asks, and queues again: not when a TTL is over.
+// A waiter whose entry is gone when the LISTEN is made anew asks, and queues again: not when a TTL
+// is over.
 func TestMissingAsk(t *testing.T) {
 	t.Parallel()
 	server := private(t)

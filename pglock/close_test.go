@@ -11,8 +11,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
-// L3: a context that ends while a store is opened ends that, and not only when pgx has said goodbye on the connection,
-// for which it takes 15 s if the server is silent.
+// L3: a context that ends while a store is opened ends that, and not only when pgx has said goodbye
+// on the connection, for which it takes 15 s if the server is silent.
 func TestOpenEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	storeURL := sqlkit.PostgresStore(t)

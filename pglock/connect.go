@@ -62,8 +62,9 @@ func (d *dialer) String() string {
 
 func (d *dialer) listens() bool { return d.seen.listens }
 
-// login is equal for two dialers whose connections reach the same server in the same way: the URL, and what the
-// environment adds to it. A pool of the user's equals only itself: functions are among its settings.
+// login is equal for two dialers whose connections reach the same server in the same way: the URL,
+// and what the environment adds to it. A pool of the user's equals only itself: functions are among
+// its settings.
 func (d *dialer) login() any {
 	if !d.own {
 		return d
@@ -158,10 +159,11 @@ func (d *dialer) linkOnce(ctx context.Context) (link, error) {
 // pg_catalog (schema/1.sql); the functions need READ COMMITTED; the notice of
 // hasp_obtain must come; every statement of ours has one good plan, so that making five others
 // first, as the server does to compare, is work for nothing, and on a connection that is used a
-// few times most of the work; a policy that would hide rows must fail the statement; and the server must notice when we are gone, also while it has us
-// wait for a lock (client_connection_check_interval), and while something that it has
-// sent is not acknowledged: its kernel sends no probes then, but the same thing again, for a
-// quarter of an hour (tcp_user_timeout).
+// few times most of the work; a policy that would hide rows must fail the statement; and the server
+// must notice when we are gone, also while it has us wait for a lock
+// (client_connection_check_interval), and while something that it has sent is not acknowledged: its
+// kernel sends no probes then, but the same thing again, for a quarter of an hour
+// (tcp_user_timeout).
 //
 // The path in force may still be anybody's: nothing here is looked up in it.
 const settings = `SELECT pg_catalog.set_config(v.name, v.value, false) FROM (VALUES

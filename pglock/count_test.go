@@ -70,7 +70,8 @@ func TestUncontendedCosts(t *testing.T) {
 		const n = 50
 		for i := range n {
 			name := "warm"
-			// One that a busy machine has kept for 20 ms is recorded, and so are all after it of the same name.
+			// One that a busy machine has kept for 20 ms is recorded, and so are all after it of
+			// the same name.
 			if strings.HasPrefix(x.params, "strategy=advisory") {
 				name = fmt.Sprint("warm-", i)
 			}
@@ -192,12 +193,14 @@ func TestContendedAdvisoryCosts(t *testing.T) {
 	if got := statements(t, server, "SELECT%pg\\_advisory\\_unlock($1%"); got != n {
 		t.Errorf("%d statements to release, want %d", got, n)
 	}
-	// Each client finds out that the name is taken, and tries whether it is free again when it was so eight times.
+	// Each client finds out that the name is taken, and tries whether it is free again when it was
+	// so eight times.
 	tries := statements(t, server, "SELECT%hasp\\_queues%")
 	calls(t, server, "hasp_obtain", n-tries, n-tries+clients+n/8)
 }
 
-// A look at the names does not wait for the record of an advisory lock that another program has had for some time.
+// A look at the names does not wait for the record of an advisory lock that another program has had
+// for some time.
 func TestForeignLockIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	server := counted(t)

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// delayed has something done for each lock that is held for longer than a certain time. Most are released sooner, and
-// would set up a timer and a context for nothing; with 64 goroutines these were a tenth and more of the client's processor
-// time. So there is one timer, for the oldest; it fires once in that time however many locks come and go.
+// delayed has something done for each lock that is held for longer than a certain time. Most are
+// released sooner, and would set up a timer and a context for nothing; with 64 goroutines these
+// were a tenth and more of the client's processor time. So there is one timer, for the oldest; it
+// fires once in that time however many locks come and go.
 type delayed struct {
 	after time.Duration
 

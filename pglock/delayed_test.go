@@ -74,7 +74,8 @@ func TestDelayed(t *testing.T) {
 	})
 }
 
-// Many that come and go have the timer fire once in the time, and what has gone is not kept for longer.
+// Many that come and go have the timer fire once in the time, and what has gone is not kept for
+// longer.
 func TestDelayedChurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := delayed{after: 20 * time.Millisecond}

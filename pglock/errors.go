@@ -92,7 +92,8 @@ func explain(ctx context.Context, err error) error {
 	return err
 }
 
-// errRowSecurity is for tables that this role sees through a policy: what it hides would count as free.
+// errRowSecurity is for tables that this role sees through a policy: what it hides would count as
+// free.
 var errRowSecurity = fmt.Errorf("%w (%w): row level security hides hasp's tables from this role; their owner runs ALTER TABLE ... DISABLE ROW LEVEL SECURITY for each, or gives the role BYPASSRLS",
 	driver.ErrRefused, driver.ErrInvalid)
 

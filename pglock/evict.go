@@ -74,12 +74,12 @@ func (b *bound) Evict(ctx context.Context, name, id string) error {
 }
 
 // end ends a connection if it holds the name for this entry. By now it may have given that back,
-// and be idle or hold another lock. So its eviction lock is taken first, and then the holder is read
-// again: a request that is about to acquire another lock on it waits for the eviction lock, and is
-// ended there, before anything was granted; the core asks again. The row of the name is locked as
-// well: the record of a grant of the same name on the same connection, which is made before that is told
-// (note.go), either is visible by then, or is not made.
-// This transaction ends before the connection does: the server has sent the signal by then.
+// and be idle or hold another lock. So its eviction lock is taken first, and then the holder is
+// read again: a request that is about to acquire another lock on it waits for the eviction lock,
+// and is ended there, before anything was granted; the core asks again. The row of the name is
+// locked as well: the record of a grant of the same name on the same connection, which is made
+// before that is told (note.go), either is visible by then, or is not made. This transaction ends
+// before the connection does: the server has sent the signal by then.
 func (b *bound) end(ctx context.Context, name, id string, pid int64) (ended bool, err error) {
 	query, args, err := b.holders(name)
 	if err != nil {

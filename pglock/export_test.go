@@ -25,7 +25,8 @@ const MostGranted = mostGranted
 // MostNoted is for how many names a connection is recorded before it is given up.
 const MostNoted = mostNoted
 
-// GiveUp has a ticket be one whose release was not answered, on a connection to this process of the server.
+// GiveUp has a ticket be one whose release was not answered, on a connection to this process of the
+// server.
 func GiveUp(t driver.Ticket, pid int) { t.(*boundTicket).forget(uint32(pid)) }
 
 // Latest is the version of the tables.

@@ -18,9 +18,9 @@ import (
 )
 
 // S7: a Leave gets no answer, and the next finds nothing. After a crash of the server that is
-// the first one's doing, and the lock was kept to its end. But a replica that was promoted without the
-// newest commits has never had the entry, and may have granted the lock to another long before: that
-// there is no entry proves nothing then.
+// the first one's doing, and the lock was kept to its end. But a replica that was promoted without
+// the newest commits has never had the entry, and may have granted the lock to another long before:
+// that there is no entry proves nothing then.
 func TestGoneAfterFailover(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -116,7 +116,8 @@ func until(t *testing.T, call func(context.Context) error) (err error) {
 // and its clock is an hour behind when it comes back. Tokens grow nevertheless.
 func TestTokensAfterCrash(t *testing.T) {
 	t.Parallel()
-	// So that it has not written them: what fills a page of the log wakes the one that writes it, as an image of a page does.
+	// So that it has not written them: what fills a page of the log wakes the one that writes it,
+	// as an image of a page does.
 	server := private(t, "wal_writer_delay = 10s", "full_page_writes = off")
 	for tries := 1; !tokensAfterCrash(t, server); tries++ {
 		if tries == 10 {

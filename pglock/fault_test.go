@@ -295,7 +295,8 @@ func TestDiskFull(t *testing.T) {
 	storeURL := sqlkit.With(server.URL(), "schema=full_disk")
 	c := client(t, storeURL, hasp.WithTTL(calm))
 	l := testkit.Lock(t, c, "kept")
-	// In the entries. The other one will be in its name's row, from where a renewal has no page to move it to.
+	// In the entries. The other one will be in its name's row, from where a renewal has no page to
+	// move it to.
 	other, late := client(t, storeURL), client(t, storeURL, hasp.WithTTL(calm))
 	testkit.Release(t, testkit.Lock(t, late, "in its row"))
 	found(t, other, "kept")
@@ -317,8 +318,8 @@ func TestDiskFull(t *testing.T) {
 	}
 	inRow := testkit.Lock(t, late, "in its row")
 	full := time.Now()
-	// New names fill the pages that the tables still have, and then there is no other. They are another client's,
-	// whose renewals have to move them.
+	// New names fill the pages that the tables still have, and then there is no other. They are
+	// another client's, whose renewals have to move them.
 	refused := error(nil)
 	for i := 0; i < 3000 && refused == nil; i++ {
 		ctx, cancel := context.WithTimeout(t.Context(), slack)

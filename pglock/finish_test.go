@@ -14,10 +14,12 @@ import (
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
-// ends is the TTL of sessions that end by their Close, and not by their expiry as long as a test waits.
+// ends is the TTL of sessions that end by their Close, and not by their expiry as long as a test
+// waits.
 const ends = 10 * testkit.Patience
 
-// blocksOn has a statement wait for an advisory lock, in a trigger, until the function that it returns is called.
+// blocksOn has a statement wait for an advisory lock, in a trigger, until the function that it
+// returns is called.
 func blocksOn(t *testing.T, server *backends.Postgres, number, trigger string) (release func()) {
 	t.Helper()
 	sqlkit.Postgres(t, server.URL(), `CREATE FUNCTION wait`+number+`() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(`+number+`); RETURN NULL; END';
@@ -52,9 +54,10 @@ func tries(t *testing.T, s driver.Session, name string) {
 	}
 }
 
-// A session ends while another client begins to wait for its row holder, when the end has already looked for
-// entries. The waiter is granted the lock at that end, and does not sleep until the session would have expired; also where
-// another client has moved the row holder to the entries before it came.
+// A session ends while another client begins to wait for its row holder, when the end has already
+// looked for entries. The waiter is granted the lock at that end, and does not sleep until the
+// session would have expired; also where another client has moved the row holder to the entries
+// before it came.
 func TestCloseBesideWaiter(t *testing.T) {
 	t.Parallel()
 	for what, moves := range map[string]func(t *testing.T, serverURL string) (after func()){
@@ -95,7 +98,8 @@ func TestCloseBesideWaiter(t *testing.T) {
 	}
 }
 
-// The same with a waiter that has moved the row holder, and not committed it, when the session begins to end.
+// The same with a waiter that has moved the row holder, and not committed it, when the session
+// begins to end.
 func TestCloseBehindWaiter(t *testing.T) {
 	t.Parallel()
 	server := private(t)
@@ -116,8 +120,9 @@ func TestCloseBehindWaiter(t *testing.T) {
 	}
 }
 
-// A request of the session that the server runs while the session ends makes no entry, and is given none, that the end does
-// not find. (A client that waited behind it slept until the session would have expired.)
+// A request of the session that the server runs while the session ends makes no entry, and is given
+// none, that the end does not find. (A client that waited behind it slept until the session would
+// have expired.)
 func TestCloseBesideRequest(t *testing.T) {
 	t.Parallel()
 	server := private(t)
@@ -149,7 +154,8 @@ func TestCloseBesideRequest(t *testing.T) {
 	testkit.Release(t, testkit.Granted(t, got))
 }
 
-// The other order: the request has made its entry, and not committed it, when the session begins to end. The end waits for it.
+// The other order: the request has made its entry, and not committed it, when the session begins to
+// end. The end waits for it.
 func TestCloseBehindRequest(t *testing.T) {
 	t.Parallel()
 	server := private(t)
@@ -180,7 +186,8 @@ func TestCloseBehindRequest(t *testing.T) {
 	}
 }
 
-// An observer that comes at that moment looks again soon. Control: the row holder of a session that goes on.
+// An observer that comes at that moment looks again soon. Control: the row holder of a session that
+// goes on.
 func TestCloseBesideWatch(t *testing.T) {
 	t.Parallel()
 	server := private(t)

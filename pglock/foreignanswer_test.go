@@ -21,8 +21,9 @@ import (
 )
 
 // A pooler gives a client the answer to another. From then on each answer is that of the request
-// before, so that a client could be told that it holds what was granted to another name. hasp notices, and does not use the connection again. The control is a client
-// that trusts its connection.
+// before, so that a client could be told that it holds what was granted to another name. hasp
+// notices, and does not use the connection again. The control is a client that trusts its
+// connection.
 func TestAnswersOfOthers(t *testing.T) {
 	t.Parallel()
 	server := backends.SharedPostgres(t)

@@ -8,9 +8,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
-// BenchmarkCycles locks and unlocks many times, and shows whether vacuum keeps up: how many of the updates wrote no index, and
-// how large the table of names is after a tenth of the cycles and in the end. Autovacuum has the server's defaults. A million
-// cycles: -benchtime=1000000x.
+// BenchmarkCycles locks and unlocks many times, and shows whether vacuum keeps up: how many of the
+// updates wrote no index, and how large the table of names is after a tenth of the cycles and in
+// the end. Autovacuum has the server's defaults. A million cycles: -benchtime=1000000x.
 func BenchmarkCycles(b *testing.B) {
 	server := private(b)
 	c := client(b, server.URL())
@@ -27,8 +27,8 @@ func BenchmarkCycles(b *testing.B) {
 	b.ReportMetric(hot, "hot-%")
 }
 
-// BenchmarkManyNames compares a lock where a million other names were used with one where none were, and shows what the
-// sweeps cost.
+// BenchmarkManyNames compares a lock where a million other names were used with one where none
+// were, and shows what the sweeps cost.
 func BenchmarkManyNames(b *testing.B) {
 	few, many := private(b), private(b)
 	testkit.ManyNames{

@@ -12,9 +12,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// BenchmarkHandOver measures the time from the beginning of a release to the grant of the next client: by
-// itself, beside sessions that wait for nothing, and beside an application's own listeners, on another channel. The
-// three take turns, so that a busy machine is so for each.
+// BenchmarkHandOver measures the time from the beginning of a release to the grant of the next
+// client: by itself, beside sessions that wait for nothing, and beside an application's own
+// listeners, on another channel. The three take turns, so that a busy machine is so for each.
 func BenchmarkHandOver(b *testing.B) {
 	const others = 500
 	server := private(b, "max_connections = 1200")

@@ -37,9 +37,9 @@ type reader struct {
 // errOver is for a renewal, or a second release, whose turn comes after the lock was given back.
 var errOver = fmt.Errorf("%w: it has been given back", driver.ErrGone)
 
-// longHeld is for how long a lock is held before the reader starts, and before an advisory lock's holder is recorded at
-// the server: most are released sooner, and starting and interrupting a reader costs a quarter of a lock and unlock. A
-// loss is to be told within 50 ms.
+// longHeld is for how long a lock is held before the reader starts, and before an advisory lock's
+// holder is recorded at the server: most are released sooner, and starting and interrupting a
+// reader costs a quarter of a lock and unlock. A loss is to be told within 50 ms.
 const longHeld = 20 * time.Millisecond
 
 // hold begins to watch over a connection that holds. record may be nil.

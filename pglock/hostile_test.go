@@ -157,8 +157,8 @@ func everything(t *testing.T, b driver.Backend) {
 	fatal(pglock.Sweep(ctx, b))
 }
 
-// evictAll evicts who holds a name. An advisory lock is listed by its connection until it is recorded, and then that
-// is there no more.
+// evictAll evicts who holds a name. An advisory lock is listed by its connection until it is
+// recorded, and then that is there no more.
 func evictAll(t *testing.T, c *hasp.Client, name string) (err error) {
 	t.Helper()
 	testkit.Until(t, "the eviction", func() error {

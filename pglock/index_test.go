@@ -15,9 +15,9 @@ import (
 
 // A migration makes an index concurrently while others wait for its lock: the server waits for the
 // end of every transaction with a view of the database, and so for a slice of each waiter, which is
-// much less than the half minute that a slice had. If the lock is on the migration's own connection,
-// as with golang-migrate, the waiters also wait for that one: a deadlock, and an invalid index, if they
-// do it for longer than deadlock_timeout.
+// much less than the half minute that a slice had. If the lock is on the migration's own
+// connection, as with golang-migrate, the waiters also wait for that one: a deadlock, and an
+// invalid index, if they do it for longer than deadlock_timeout.
 func TestIndexWhileOthersWait(t *testing.T) {
 	t.Parallel()
 	server := private(t)

@@ -105,8 +105,8 @@ func leaveAtOnce(t *testing.T, server *backends.Postgres, b driver.Backend) {
 	testkit.Release(t, testkit.Granted(t, got))
 }
 
-// A client that is stopped in the midst of a transaction, with the lock of a name, does not keep the one that holds the
-// name from renewing: the server ends its transaction.
+// A client that is stopped in the midst of a transaction, with the lock of a name, does not keep
+// the one that holds the name from renewing: the server ends its transaction.
 func TestStoppedInTransaction(t *testing.T) {
 	t.Parallel()
 	server := private(t)

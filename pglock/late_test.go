@@ -12,8 +12,8 @@ import (
 )
 
 // latecomer is a proxy that holds one request back until it is told to deliver it, also if the
-// client has closed the connection meanwhile, as a network can. A request to cancel a statement is lost: a late one
-// would meet what is delivered.
+// client has closed the connection meanwhile, as a network can. A request to cancel a statement is
+// lost: a late one would meet what is delivered.
 type latecomer struct {
 	caught, deliver chan struct{}
 	Deliver         func()
@@ -87,7 +87,8 @@ func (l *latecomer) wait(ctx context.Context, t *testing.T) {
 	}
 }
 
-// firstEnds puts a proxy before the server of a URL that tells when a client has closed its first connection.
+// firstEnds puts a proxy before the server of a URL that tells when a client has closed its first
+// connection.
 func firstEnds(t *testing.T, storeURL string) (ended <-chan struct{}, proxied string) {
 	t.Helper()
 	u, err := url.Parse(storeURL)

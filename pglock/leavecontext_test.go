@@ -41,8 +41,8 @@ func (c *countedContext) Err() error {
 	return c.Context.Err()
 }
 
-// The context of a release ends at any step. A lock that was held until then is never called lost: it was, where the
-// context ended just before the request was sent.
+// The context of a release ends at any step. A lock that was held until then is never called lost:
+// it was, where the context ended just before the request was sent.
 func TestReleaseWhoseContextEnds(t *testing.T) {
 	t.Parallel()
 	server := private(t)

@@ -93,7 +93,8 @@ func (b *bound) eachHolder(ctx context.Context, name string, one func(e driver.E
 	})
 }
 
-// readHolders has do read the holders. Without tokens no tables are needed, and no holder has a name.
+// readHolders has do read the holders. Without tokens no tables are needed, and no holder has a
+// name.
 func (b *bound) readHolders(ctx context.Context, query string, args []any, name string, do func(r runner, query string, args []any) error) error {
 	err := b.safely(ctx, func(r runner) error { return do(r, query, args) })
 	if noSchema(err) {

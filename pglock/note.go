@@ -9,8 +9,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// note records the holder, for people. Without it the holder is shown without a name: so also the second of two names
-// that have one number, which keep each other out and do no other harm.
+// note records the holder, for people. Without it the holder is shown without a name: so also the
+// second of two names that have one number, which keep each other out and do no other harm.
 func (b *bound) note(ctx context.Context, on runner, pid uint32, r driver.Request, g grant) error {
 	key, err := keyOf(b.opts.Key, r.Name)
 	if err != nil {
@@ -24,17 +24,20 @@ func (b *bound) note(ctx context.Context, on runner, pid uint32, r driver.Reques
 	return err
 }
 
-// pooled reports whether a process of the server, whose number is in the record of a holder, may have served another client, or
-// serve one later: behind a pooler in session mode it outlives our connection.
+// pooled reports whether a process of the server, whose number is in the record of a holder, may
+// have served another client, or serve one later: behind a pooler in session mode it outlives our
+// connection.
 func (b *bound) pooled() bool { return b.dialer.seen.pooler == sessionPooler }
 
-// recorder returns what records the holder once it has held for longHeld; nil where that is not done. It goes over the
-// pool: on the lock's connection a renewal would wait behind it. So it may arrive when the lock has been given on. The
-// record of a later holder has a greater token, and stays; one that has no record is on another connection, or on
-// the same: there the next holder of the name finds it in noted, where it is before this is sent, and makes its record before it
-// is told that it holds. The record stays after the release, so noted has every name since the connection was made, and
-// a connection with many of them is not kept (bound.keep). Behind a pooler that does not suffice: the record may be another client's, of
-// a connection to the same process, and so each holder makes its record before it is told.
+// recorder returns what records the holder once it has held for longHeld; nil where that is not
+// done. It goes over the pool: on the lock's connection a renewal would wait behind it. So it may
+// arrive when the lock has been given on. The record of a later holder has a greater token, and
+// stays; one that has no record is on another connection, or on the same: there the next holder of
+// the name finds it in noted, where it is before this is sent, and makes its record before it is
+// told that it holds. The record stays after the release, so noted has every name since the
+// connection was made, and a connection with many of them is not kept (bound.keep). Behind a pooler
+// that does not suffice: the record may be another client's, of a connection to the same process,
+// and so each holder makes its record before it is told.
 func (t *boundTicket) recorder(c *pgxLink, g grant) func() {
 	s := t.session
 	if s.bound.opts.NoFence || s.bound.pooled() {
@@ -48,8 +51,9 @@ func (t *boundTicket) recorder(c *pgxLink, g grant) func() {
 	}
 }
 
-// record records the holder, and while it holds tries again what has failed, or the holder would be shown without a name
-// for as long as it holds. What was refused is not tried again. Made twice, or late, a record does no harm (recorder).
+// record records the holder, and while it holds tries again what has failed, or the holder would be
+// shown without a name for as long as it holds. What was refused is not tried again. Made twice, or
+// late, a record does no harm (recorder).
 func (t *boundTicket) record(pid uint32, g grant) {
 	s := t.session
 	for over := false; !over; {
@@ -70,13 +74,15 @@ func (t *boundTicket) record(pid uint32, g grant) {
 	}
 }
 
-// mostNoted is how many names a connection has in noted before it is given up: each lock looks for its name among them.
+// mostNoted is how many names a connection has in noted before it is given up: each lock looks for
+// its name among them.
 const mostNoted = 100
 
 // noteMost is how long a reader waits for the record of a holder. Other programs make none.
 const noteMost = time.Second
 
-// recorded repeats a look at the locks until each has a holder with a name, or none can be expected.
+// recorded repeats a look at the locks until each has a holder with a name, or none can be
+// expected.
 func (b *bound) recorded(ctx context.Context, look func() (unnamed bool, err error)) error {
 	for began := time.Now(); ; {
 		unnamed, err := look()

@@ -41,8 +41,8 @@ type Options struct {
 	// pool that hands connections out for a transaction, and over a *sql.DB. Default: 100 ms.
 	Poll time.Duration
 
-	// NoListen has waiters ask, also where notifications arrive. Where a pool stands before the server, they are
-	// tested for in any case: that tells of what kind the pool is.
+	// NoListen has waiters ask, also where notifications arrive. Where a pool stands before the
+	// server, they are tested for in any case: that tells of what kind the pool is.
 	NoListen bool
 
 	// Retention is how long an unused name is remembered, for its next token. Default: a
@@ -55,9 +55,9 @@ type Options struct {
 	Key string
 
 	// Slice is for how long a waiter of Advisory waits in one transaction: vacuum and CREATE INDEX
-	// CONCURRENTLY wait for that one to end. It must be shorter than the server's deadlock_timeout (1 s
-	// by default), or such a statement on a connection that has the lock may be taken for a deadlock.
-	// From 10 ms. Default: 250 ms.
+	// CONCURRENTLY wait for that one to end. It must be shorter than the server's deadlock_timeout
+	// (1 s by default), or such a statement on a connection that has the lock may be taken for a
+	// deadlock. From 10 ms. Default: 250 ms.
 	Slice time.Duration
 
 	// DurableRelease has releases of Table wait for the server's disk, as grants do. Without it a

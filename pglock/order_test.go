@@ -187,8 +187,8 @@ func notifications(t *testing.T, prefix string) (renewals, released int) {
 	return renewals, heard(t, spy, sessions)
 }
 
-// heard counts the notifications for these sessions: others of this process share the channel. The server delivers
-// them in the order of their commits, and so the last is one that this sends.
+// heard counts the notifications for these sessions: others of this process share the channel. The
+// server delivers them in the order of their commits, and so the last is one that this sends.
 func heard(t *testing.T, conn *pgx.Conn, sessions []string) (n int) {
 	t.Helper()
 	last := rand.Text()
@@ -263,8 +263,8 @@ func TestRemovalDoesNotDeadlock(t *testing.T) {
 
 const deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
-// Two names may have one number of 64 bits only if the numbers were chosen. Then the holder of the second
-// is shown without a name, and nothing else happens.
+// Two names may have one number of 64 bits only if the numbers were chosen. Then the holder of the
+// second is shown without a name, and nothing else happens.
 func TestKeyCollision(t *testing.T) {
 	t.Parallel()
 	c := client(t, sqlkit.PostgresStore(t, "strategy=advisory", "prefix=collides_"))

@@ -46,8 +46,9 @@ func (d *dialer) examine(ctx context.Context, conn *pgx.Conn, o Options) error {
 		return err
 	}
 	d.seen.listens = true
-	// Usually a pool greets with a number of its own. One that greets with that of the server's process is taken for the
-	// server, unless two could hold because of it; table fails behind it, and `hasp doctor` says why.
+	// Usually a pool greets with a number of its own. One that greets with that of the server's
+	// process is taken for the server, unless two could hold because of it; table fails behind it,
+	// and `hasp doctor` says why.
 	greets := uint32(pid) == conn.PgConn().PID()
 	if !greets || o.Strategy == StrategyAdvisory {
 		if err := d.examinePooler(ctx, conn, greets); err != nil {
@@ -63,8 +64,8 @@ func (d *dialer) examine(ctx context.Context, conn *pgx.Conn, o Options) error {
 	return nil
 }
 
-// poolPatience is how long the examination waits for a pool, and poolSilence for an answer that a pool
-// which hands nothing out gives at once.
+// poolPatience is how long the examination waits for a pool, and poolSilence for an answer that a
+// pool which hands nothing out gives at once.
 const (
 	poolPatience = 5 * time.Second
 	poolSilence  = time.Second
@@ -73,7 +74,8 @@ const (
 // examinePooler finds out of what kind it is. First by proof: if a transaction of a second
 // client gets the connection that just answered the first, or the first is answered by
 // another one meanwhile, or by none since all are in use, connections are not ours. A busy pool may
-// not give that proof, so a notification decides, which arrives or does not; not where the pool greets as the server does.
+// not give that proof, so a notification decides, which arrives or does not; not where the pool
+// greets as the server does.
 func (d *dialer) examinePooler(ctx context.Context, first *pgx.Conn, greets bool) error {
 	within, cancel := context.WithTimeout(ctx, poolPatience)
 	defer cancel()
@@ -103,8 +105,8 @@ func (d *dialer) examinePooler(ctx context.Context, first *pgx.Conn, greets bool
 	return err
 }
 
-// hiddenPool looks for a pool that greets with the number of the server's process, and so was not seen.
-// Where nothing can be told there is none.
+// hiddenPool looks for a pool that greets with the number of the server's process, and so was not
+// seen. Where nothing can be told there is none.
 func (d *dialer) hiddenPool(ctx context.Context) bool {
 	first, err := d.dial(ctx, nil)
 	if err != nil {
@@ -115,8 +117,8 @@ func (d *dialer) hiddenPool(ctx context.Context) bool {
 	return looked.examinePooler(ctx, first, true) == nil && looked.seen.pooler != ""
 }
 
-// keepsConnections reports whether two clients seem to have a connection of the server's each. After
-// an answer that did not come, a is of no use.
+// keepsConnections reports whether two clients seem to have a connection of the server's each.
+// After an answer that did not come, a is of no use.
 func keepsConnections(ctx context.Context, a, b runner) (ours bool, err error) {
 	pid := func(ctx context.Context, r runner) (n int64, err error) {
 		err = one(ctx, r, ownPID, nil, &n)
@@ -143,7 +145,8 @@ func keepsConnections(ctx context.Context, a, b runner) (ours bool, err error) {
 	return ours, err
 }
 
-// fullPool explains an answer to the examination that a pool did not give, or gave instead of the server.
+// fullPool explains an answer to the examination that a pool did not give, or gave instead of the
+// server.
 func fullPool(ctx, within context.Context, greets bool, err error) error {
 	switch {
 	case greets:
@@ -183,13 +186,13 @@ func refusePooler(strategy string) error {
 
 var errNoCancel = errors.New("a request is not cancelled through a pooler")
 
-// neverCancel has a connection that is made with these settings, behind a pooler, cancel nothing. pgx
-// asks the server to cancel a statement whose caller has given up, over another connection;
-// if that one ends before its answer, as it does when the program exits or the network goes,
-// PgBouncer ends itself, and with it everybody's connections (its issue 801, seen with 1.18).
-// The pooler ends the server's connection when ours goes away amid a statement. What we leave
-// running there is short (a turn and a row's lock, which others hold for a statement), or is
-// noticed by client_connection_check_interval.
+// neverCancel has a connection that is made with these settings, behind a pooler, cancel nothing.
+// pgx asks the server to cancel a statement whose caller has given up, over another connection; if
+// that one ends before its answer, as it does when the program exits or the network goes, PgBouncer
+// ends itself, and with it everybody's connections (its issue 801, seen with 1.18). The pooler ends
+// the server's connection when ours goes away amid a statement. What we leave running there is
+// short (a turn and a row's lock, which others hold for a statement), or is noticed by
+// client_connection_check_interval.
 //
 // pgx has no setting for it, but dials for it as for the connection itself: after that, never.
 func neverCancel(cfg *pgx.ConnConfig) {

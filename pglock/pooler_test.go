@@ -75,8 +75,9 @@ func holds(t *testing.T, serverURL, name string, do func()) {
 	do()
 }
 
-// A pooler in session mode gives a process of the server, whose number is in the record of a holder, to another client. If
-// that locks the same name on it, the record is this client's from the beginning.
+// A pooler in session mode gives a process of the server, whose number is in the record of a
+// holder, to another client. If that locks the same name on it, the record is this client's from
+// the beginning.
 func TestRecordsBehindPooler(t *testing.T) {
 	t.Parallel()
 	server := private(t)
@@ -115,8 +116,9 @@ func TestRecordsBehindPooler(t *testing.T) {
 	testkit.Release(t, l)
 }
 
-// A client whose release was not answered makes sure that its connection holds nothing. Behind a pooler the process may be
-// another client's by then, and must not be ended; without one it is its own, and is: the control.
+// A client whose release was not answered makes sure that its connection holds nothing. Behind a
+// pooler the process may be another client's by then, and must not be ended; without one it is its
+// own, and is: the control.
 func TestReleaseBehindPoolerEndsNoOther(t *testing.T) {
 	t.Parallel()
 	server := private(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
-// A server that does not let us in, or is none: the first answer has the cause and the cure. Only what
-// passes by itself is not called a wrong setting.
+// A server that does not let us in, or is none: the first answer has the cause and the cure. Only
+// what passes by itself is not called a wrong setting.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	server := private(t, "max_connections = 6")
@@ -83,8 +83,8 @@ func TestRefusals(t *testing.T) {
 	check("no connection left", as(server.URL(), "outsider"), "raise max_connections or that limit", true)
 }
 
-// Where a URL leaves a part out, the environment has it, as with libpq; a port may be a parameter, and
-// the directory of a socket a host.
+// Where a URL leaves a part out, the environment has it, as with libpq; a port may be a parameter,
+// and the directory of a socket a host.
 func TestPartsOfURLs(t *testing.T) {
 	server := backends.SharedPostgres(t)
 	host, port, err := net.SplitHostPort(server.Addr)
@@ -117,9 +117,9 @@ func TestPartsOfURLs(t *testing.T) {
 	}
 }
 
-// Row level security hides rows from a role that does not own the tables: what is held would look free,
-// and tables that are there as if they were not. Every use is refused by that name, whether it was on
-// before the first use or came under a client at work; `hasp doctor` says so.
+// Row level security hides rows from a role that does not own the tables: what is held would look
+// free, and tables that are there as if they were not. Every use is refused by that name, whether
+// it was on before the first use or came under a client at work; `hasp doctor` says so.
 func TestRowLevelSecurity(t *testing.T) {
 	t.Parallel()
 	server := private(t)

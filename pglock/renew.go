@@ -70,7 +70,8 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	return s.Options.TTL, nil
 }
 
-// listTo lists the session's entries, and those of its row holders that a full disk has kept in their rows.
+// listTo lists the session's entries, and those of its row holders that a full disk has kept in
+// their rows.
 func (s *session) listTo(ctx context.Context, r runner, rows []*ticket, there map[string]string) error {
 	names, _ := named(rows)
 	return r.each(ctx, s.table.naming.sql(`SELECT e.id, e.name FROM hasp_entries e WHERE e.session OPERATOR(pg_catalog.=) $1::pg_catalog.text

@@ -13,10 +13,11 @@ import (
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
-// S1: the synchronous replica is cut off, and a client gives up a request whose commit waits for it. Then the server
-// shows the commit, which the replica does not have. Another request for the same entry must not be told that it holds before the
-// replica has it: not where the entry is in its name's row, nor when it is among the others. Control: a role
-// whose commits do not wait for the replica is told so.
+// S1: the synchronous replica is cut off, and a client gives up a request whose commit waits for
+// it. Then the server shows the commit, which the replica does not have. Another request for the
+// same entry must not be told that it holds before the replica has it: not where the entry is in
+// its name's row, nor when it is among the others. Control: a role whose commits do not wait for
+// the replica is told so.
 func TestHeldOnceReplicaHasIt(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()

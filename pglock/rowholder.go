@@ -14,10 +14,10 @@ import (
 // and to unlock another, without a function of ours and without a write to an index. If the row is
 // not as expected, the same statement goes on with the function that handles all cases.
 //
-// A row holder lives for a TTL, independently of its session, and so each renewal moves those that the
-// session knows of to the entries, which live with the session. A request that was under way when
-// the renewal began may have been too early for that, and not answered yet. So renewals are counted:
-// an answer that comes when another has begun counts only after the holder was moved.
+// A row holder lives for a TTL, independently of its session, and so each renewal moves those that
+// the session knows of to the entries, which live with the session. A request that was under way
+// when the renewal began may have been too early for that, and not answered yet. So renewals are
+// counted: an answer that comes when another has begun counts only after the holder was moved.
 
 // extra is the driver's part of a ticket.
 type extra struct {
@@ -34,9 +34,9 @@ const mostInRow = 1000
 // that it is queued, and leaves it alone. The names of operators are written out because a pool of
 // the user's may have any search_path.
 //
-// Both this and leaveSQL take the name's turn before the row (hasp_first), as all do that wait for it: an
-// update that has waited for the row and finds it changed keeps its lock, and would wait with that for the turn of
-// one that waits for the row.
+// Both this and leaveSQL take the name's turn before the row (hasp_first), as all do that wait for
+// it: an update that has waited for the row and finds it changed keeps its lock, and would wait
+// with that for the turn of one that waits for the row.
 //
 // A level above READ COMMITTED, and commits that do not wait for the disk, are the function's
 // business: it complains about the first and corrects the second.
@@ -83,9 +83,10 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 	return s.toAnswer(a), nil
 }
 
-// move has a row holder moved to the entries. If that is refused (the disk is full) the holder is there all the
-// same. A refusal would tell the caller that it has nothing, and nothing would be released. After an error that leaves
-// it open the core asks again, and releases if that fails as well. If we die meanwhile, it ends by its own time.
+// move has a row holder moved to the entries. If that is refused (the disk is full) the holder is
+// there all the same. A refusal would tell the caller that it has nothing, and nothing would be
+// released. After an error that leaves it open the core asks again, and releases if that fails as
+// well. If we die meanwhile, it ends by its own time.
 func (s *session) move(ctx context.Context, t *ticket) (pushqueue.Answer, error) {
 	a, err := s.Enter(ctx, t, pushqueue.Ask)
 	if errors.Is(err, driver.ErrRefused) {
@@ -94,10 +95,10 @@ func (s *session) move(ctx context.Context, t *ticket) (pushqueue.Answer, error)
 	return a, err
 }
 
-// inRow notes that the entry is the row holder, for the next renewal to move it. It reports false if
-// a renewal has begun since the request was sent: that one may not have seen it, and our trust may
-// outlast the holder's time. Then it is noted all the same: on a full disk it can be released only there, and one that
-// has been moved is looked for in both places.
+// inRow notes that the entry is the row holder, for the next renewal to move it. It reports false
+// if a renewal has begun since the request was sent: that one may not have seen it, and our trust
+// may outlast the holder's time. Then it is noted all the same: on a full disk it can be released
+// only there, and one that has been moved is looked for in both places.
 func (s *session) inRow(t *ticket, renewals int) bool {
 	s.Lock()
 	defer s.Unlock()
@@ -162,8 +163,8 @@ func textArray(elements []string) string {
 
 var arrayQuotes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// leaveSQL tries the row first, and else goes on as any Leave. Its commit does not wait for the disk,
-// unless it is to (hasp_lazily).
+// leaveSQL tries the row first, and else goes on as any Leave. Its commit does not wait for the
+// disk, unless it is to (hasp_lazily).
 func leaveSQL(durable bool) string {
 	lazily := "pg_catalog.set_config('synchronous_commit'::pg_catalog.text, 'off'::pg_catalog.text, true)"
 	if durable {

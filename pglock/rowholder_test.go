@@ -135,8 +135,8 @@ func TestRowHolderRemoved(t *testing.T) {
 	}
 }
 
-// holdsRequests has the server stop each request that makes a row holder of a name that is known. The function that it
-// returns makes one, does something meanwhile, and returns the answer.
+// holdsRequests has the server stop each request that makes a row holder of a name that is known.
+// The function that it returns makes one, does something meanwhile, and returns the answer.
 func holdsRequests(t *testing.T, server *backends.Postgres) (during func(ticket driver.Ticket, do func()) (driver.Verdict, error)) {
 	t.Helper()
 	sqlkit.Postgres(t, server.URL(), `CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NULL; END';
@@ -158,9 +158,9 @@ func holdsRequests(t *testing.T, server *backends.Postgres) (during func(ticket 
 	}
 }
 
-// A row holder that is to be moved, since a renewal has begun beside its request, finds the disk full: it is there, and so the
-// answer is no refusal, and it can be released. (Its client was told that it has nothing, and the name was taken for a
-// TTL.)
+// A row holder that is to be moved, since a renewal has begun beside its request, finds the disk
+// full: it is there, and so the answer is no refusal, and it can be released. (Its client was told
+// that it has nothing, and the name was taken for a TTL.)
 func TestRowHolderThatCannotBeMoved(t *testing.T) {
 	t.Parallel()
 	server := private(t)
@@ -186,9 +186,10 @@ func TestRowHolderThatCannotBeMoved(t *testing.T) {
 	}
 }
 
-// S1: a renewal begins and ends while a request is under way at the server. The request's row holder
-// is older than the renewal, which has not seen it, and its own time ends before our trust does. So
-// it is moved to the entries before the answer counts. Control: without a renewal it stays.
+// S1: a renewal begins and ends while a request is under way at the server. The request's row
+// holder is older than the renewal, which has not seen it, and its own time ends before our trust
+// does. So it is moved to the entries before the answer counts. Control: without a renewal it
+// stays.
 func TestRenewalBesideRequest(t *testing.T) {
 	t.Parallel()
 	server := private(t)
@@ -215,10 +216,10 @@ func TestRenewalBesideRequest(t *testing.T) {
 }
 
 // L4: a request that the network delivers after its client has given up and left makes a row holder
-// that no client knows of, while its session lives. No client has to look for it: its own time ends, a
-// TTL later, and renewals of the session do not put that off. (The row is set back by a TTL, instead of
-// waiting for it: a session that lasts while others keep the machine busy has a long one.) Control:
-// one with an hour more keeps the others out in spite of renewals, until a
+// that no client knows of, while its session lives. No client has to look for it: its own time
+// ends, a TTL later, and renewals of the session do not put that off. (The row is set back by a
+// TTL, instead of waiting for it: a session that lasts while others keep the machine busy has a
+// long one.) Control: one with an hour more keeps the others out in spite of renewals, until a
 // client finds it; then it is among the entries, where the owner's next renewal misses it.
 func TestLateHolder(t *testing.T) {
 	t.Parallel()

@@ -33,8 +33,8 @@ const anyNumber = -1
 var errMixedUp = errors.New("the server's answer is not one to our request: a pooler in between must have mixed up two clients")
 
 // echo is a destination that takes nothing but this: what a request has sent for the purpose,
-// to know its answer by. The answers of the functions that say whether a lock is held have one; that of
-// the server's own pg_advisory functions, have none.
+// to know its answer by. The answers of the functions that say whether a lock is held have one;
+// that of the server's own pg_advisory functions, have none.
 type echo string
 
 // Scan implements sql.Scanner.
@@ -151,10 +151,11 @@ func (r pgxRunner) script(ctx context.Context, text string) error {
 	return err
 }
 
-// begin begins a transaction. A client may be stopped, or its machine vanish, between two of its statements, with the
-// lock of a name: renewals of those that hold the name wait for that. So the server ends such a transaction after a time in
-// which a renewal of the default TTL can still be repeated. The client finds its connection broken, and asks again. (By database/sql it would be a round
-// trip more for each request.)
+// begin begins a transaction. A client may be stopped, or its machine vanish, between two of its
+// statements, with the lock of a name: renewals of those that hold the name wait for that. So the
+// server ends such a transaction after a time in which a renewal of the default TTL can still be
+// repeated. The client finds its connection broken, and asks again. (By database/sql it would be a
+// round trip more for each request.)
 const begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '2s'"
 
 func (r pgxRunner) atomically(ctx context.Context, do func(runner) error) error {

@@ -28,14 +28,15 @@ type naming struct {
 }
 
 func newNaming(schema, prefix string) naming {
-	// Channels ('hasp_) are told apart by random ids and by names, not by schema and prefix: a prefix of
-	// full length would not fit into a channel's 63 bytes. An index that is made ("hasp_) is in the
-	// schema of its table.
+	// Channels ('hasp_) are told apart by random ids and by names, not by schema and prefix: a
+	// prefix of full length would not fit into a channel's 63 bytes. An index that is made ("hasp_)
+	// is in the schema of its table.
 	return naming{schema, prefix, migrations,
 		strings.NewReplacer("'hasp_", "'hasp_", `"hasp_`, `"`+prefix, "hasp_", `"`+schema+`".`+prefix), &sync.Map{}}
 }
 
-// sql puts them into one of our few statements, and keeps it: to make that of an acquisition takes 11 µs.
+// sql puts them into one of our few statements, and keeps it: to make that of an acquisition takes
+// 11 µs.
 func (n naming) sql(text string) string {
 	if made, ok := n.statements.Load(text); ok {
 		return made.(string)
@@ -62,8 +63,8 @@ func (n naming) version(i int) string {
 // The path comes first. A role that may create something in a schema of the path that the migrating
 // role has could otherwise define what an operator means, and run its code with that role's rights.
 //
-// The time-out comes last. A migration that waits to alter a table has all others wait behind it: if
-// a dump has the table, for longer than leases last.
+// The time-out comes last. A migration that waits to alter a table has all others wait behind it:
+// if a dump has the table, for longer than leases last.
 const preamble = "SET LOCAL " + safePath + ";\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\nSELECT pg_advisory_xact_lock(7521983763894337536);\n" +
 	"SET LOCAL lock_timeout = '5s';\n"
 
@@ -90,8 +91,8 @@ func (n naming) text() string {
 	return b.String()
 }
 
-// versionNow reads which version is there, 0 for none. Tables that a policy hides would look empty, or
-// as if they were not there.
+// versionNow reads which version is there, 0 for none. Tables that a policy hides would look empty,
+// or as if they were not there.
 func (n naming) versionNow(ctx context.Context, r runner) (int, error) {
 	var v int64
 	var hidden bool

@@ -103,9 +103,9 @@ func TestTablesDropped(t *testing.T) {
 	testkit.Release(t, next)
 }
 
-// The database is reset under clients at work, as by a test's cleaner: the schema is dropped with all
-// that is in it. The next use makes it anew, also for a lock that waits, and for connections that have
-// used what was there; tokens grow.
+// The database is reset under clients at work, as by a test's cleaner: the schema is dropped with
+// all that is in it. The next use makes it anew, also for a lock that waits, and for connections
+// that have used what was there; tokens grow.
 func TestSchemaDropped(t *testing.T) {
 	t.Parallel()
 	server := private(t)

@@ -17,7 +17,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// executor runs statements as superuser, all on one connection: in a transaction, if they begin one.
+// executor runs statements as superuser, all on one connection: in a transaction, if they begin
+// one.
 func executor(t testing.TB, serverURL string) (exec func(stmt string)) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), serverURL)

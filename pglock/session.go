@@ -16,8 +16,8 @@ import (
 // is right because the row's expiry is set when the request arrives, which is later than
 // its sending; because an entry lives as long as the row, whenever it was entered; because
 // the row is deleted only by a client that finds it expired, under its lock; and because an entry
-// that does not live with it yet, a row holder, lives for a TTL from its making, which no renewal has
-// followed (rowholder.go).
+// that does not live with it yet, a row holder, lives for a TTL from its making, which no renewal
+// has followed (rowholder.go).
 type session struct {
 	*pushqueue.Session[extra]
 

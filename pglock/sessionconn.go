@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// sessionConn is a session's separate connection. It renews and, if the channel so decides, it listens: one
-// connection for both, since renewals are a few in a TTL, and each of them proves that the connection on
-// which notifications should arrive is alive. An exhausted pool affects neither.
+// sessionConn is a session's separate connection. It renews and, if the channel so decides, it
+// listens: one connection for both, since renewals are a few in a TTL, and each of them proves that
+// the connection on which notifications should arrive is alive. An exhausted pool affects neither.
 //
 // One goroutine owns the connection, and sets it up again when it breaks, until
 // the session's context ends.
@@ -44,8 +44,8 @@ func (l *sessionConn) start(ctx, done context.Context) error {
 	return nil
 }
 
-// submit has something done on the connection, after what was submitted before. While that is down, it waits for
-// the next.
+// submit has something done on the connection, after what was submitted before. While that is down,
+// it waits for the next.
 func (l *sessionConn) submit(ctx context.Context, do func(context.Context, runner) error) (answer <-chan error) {
 	a := &request{ctx: ctx, do: do, answer: make(chan error, 1)}
 	l.mu.Lock()

@@ -27,9 +27,9 @@ func pooled(t *testing.T, server *backends.Postgres, mode, size string) *backend
 	return pool
 }
 
-// A pool that hands connections out for a transaction may have one that is free, or none for a while.
-// What looks at it waits for no answer that such a pool cannot give: the store is opened, and works, or is
-// refused by name.
+// A pool that hands connections out for a transaction may have one that is free, or none for a
+// while. What looks at it waits for no answer that such a pool cannot give: the store is opened,
+// and works, or is refused by name.
 func TestPoolWithOneFreeConnection(t *testing.T) {
 	t.Parallel()
 	server := private(t)
@@ -54,8 +54,9 @@ func TestPoolWithOneFreeConnection(t *testing.T) {
 	}
 }
 
-// A pool in transaction mode that greets with the number of the server's process: advisory would have two
-// holders behind it, and refuses it; doctor names it to table, whose waiters would hear nothing.
+// A pool in transaction mode that greets with the number of the server's process: advisory would
+// have two holders behind it, and refuses it; doctor names it to table, whose waiters would hear
+// nothing.
 func TestPoolThatGreetsAsTheServer(t *testing.T) {
 	t.Parallel()
 	server := private(t)

@@ -51,8 +51,8 @@ func lasts(t testing.TB, l *hasp.Lease, ttl time.Duration) {
 	}
 }
 
-// listed returns the entries of a lease's name. The holder of an advisory lock is shown without a name until it is recorded,
-// which a busy machine does late.
+// listed returns the entries of a lease's name. The holder of an advisory lock is shown without a
+// name until it is recorded, which a busy machine does late.
 func listed(t testing.TB, c *hasp.Client, l *hasp.Lease) (q []hasp.Entry) {
 	t.Helper()
 	testkit.Until(t, "the record of the holder", func() error {

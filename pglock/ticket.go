@@ -34,9 +34,9 @@ const leastRetry = 20 * time.Millisecond
 // toAnswer also says when to ask.
 //
 // An expiry is not notified, so the first four waiters ask for it: one would do, more cover waiters
-// that die together. The others ask once in a TTL, in case all of these died; and so do the four if those ahead have a
-// longer TTL: a notification may be lost on the connection of another session, whose renewals find that out in the course
-// of that one's TTL.
+// that die together. The others ask once in a TTL, in case all of these died; and so do the four if
+// those ahead have a longer TTL: a notification may be lost on the connection of another session,
+// whose renewals find that out in the course of that one's TTL.
 //
 // Where no notification arrives, the first waiter asks every Poll and the others less often: a
 // hand-over then costs as many requests as the first few send in that time, for any length of the
@@ -80,8 +80,8 @@ func (s *session) Leave(ctx context.Context, t *ticket, _ bool) error {
 const leaveSlowly = `SELECT l.there, CASE WHEN l.there THEN '' ELSE hasp_where() END, $3::pg_catalog.text
 		FROM hasp_leave(hasp_turn($1::pg_catalog.text, 0), $2::pg_catalog.text, $3::pg_catalog.text, $4::boolean) l(there)`
 
-// leave also answers where it asked, if the entry is not there. session is "" if an operator evicts:
-// that others may have the lock must not be forgotten once the operator has been told.
+// leave also answers where it asked, if the entry is not there. session is "" if an operator
+// evicts: that others may have the lock must not be forgotten once the operator has been told.
 func (t *tables) leave(ctx context.Context, stmt, name, session, id string) (there bool, where string, err error) {
 	err = t.ask(ctx, stmt, []any{name, session, id, t.opts.DurableRelease || session == ""}, &there, &where, echo(id))
 	return there, where, err

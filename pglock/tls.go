@@ -12,8 +12,8 @@ import (
 // defaultMode is the sslmode of a URL that has none: as mysqllock does, verified TLS to every host
 // but this one. What goes over loopback, only root of this machine can read, and a server that was
 // installed a minute ago has no certificate that anybody could verify. A URL that names files for
-// TLS wants it. pgx knows where the hosts come from besides the URL (PGHOST, a service file); if one
-// of several is elsewhere, all are asked for TLS.
+// TLS wants it. pgx knows where the hosts come from besides the URL (PGHOST, a service file); if
+// one of several is elsewhere, all are asked for TLS.
 func defaultMode(u *url.URL, q url.Values) string {
 	const verified = "verify-full"
 	for key := range q {

@@ -29,14 +29,15 @@ func edited(t *testing.T, server *backends.Postgres, function, part, by string) 
 	sqlkit.Postgres(t, server.URL(), strings.Replace(text, part, by, 1))
 }
 
-// A token of advisory is no write, and no commit waits for the disk: what the server writes is a word for 32
-// tokens. Control: strategy table writes each.
+// A token of advisory is no write, and no commit waits for the disk: what the server writes is a
+// word for 32 tokens. Control: strategy table writes each.
 func TestTokensAreNotWritten(t *testing.T) {
 	t.Parallel()
 	server := private(t, "autovacuum = off")
-	// A sequence's record and its commit have some 150 bytes, and the first after a checkpoint a page more. A holder that a
-	// busy machine has kept for 20 ms is recorded, and so are those that get the same lock on the same connection after it: so
-	// each batch has its name, and the least that one has written counts.
+	// A sequence's record and its commit have some 150 bytes, and the first after a checkpoint a
+	// page more. A holder that a busy machine has kept for 20 ms is recorded, and so are those that
+	// get the same lock on the same connection after it: so each batch has its name, and the least
+	// that one has written counts.
 	const n, times, little = 8, 100, 60
 	for _, strategy := range []string{"advisory", "table"} {
 		c := client(t, sqlkit.With(server.URL(), "strategy="+strategy))
@@ -63,8 +64,9 @@ func TestTokensAreNotWritten(t *testing.T) {
 	}
 }
 
-// Tokens grow with the grants while clients raise the ceiling all the time: a block has three of them
-// here, and the sequence is set back while others draw. Without the look at base and ceiling that fails.
+// Tokens grow with the grants while clients raise the ceiling all the time: a block has three of
+// them here, and the sequence is set back while others draw. Without the look at base and ceiling
+// that fails.
 func TestTokensGrowWhileRaised(t *testing.T) {
 	t.Parallel()
 	server, store := privateAdvisory(t)
@@ -80,9 +82,10 @@ func TestTokensGrowWhileRaised(t *testing.T) {
 	}
 }
 
-// One of the server's processes crashes, and the server starts itself again with what its log had on the disk: the
-// sequence is back, and the time of the server's start says nothing. A connection that came since trusts no
-// base that it has found; one that does (the control) draws a token twice.
+// One of the server's processes crashes, and the server starts itself again with what its log had
+// on the disk: the sequence is back, and the time of the server's start says nothing. A connection
+// that came since trusts no base that it has found; one that does (the control) draws a token
+// twice.
 func TestTokensAfterProcessCrash(t *testing.T) {
 	t.Parallel()
 	for _, broken := range []bool{false, true} {
@@ -126,8 +129,9 @@ func TestTokensOverDrop(t *testing.T) {
 	testkit.TokensRise(t, last, "a", client(t, store), old, client(t, store))
 }
 
-// The record of a holder that arrives when the lock has been given on takes no later one's place, nor is it taken for
-// one's on the same connection, also if that was recorded for another name meanwhile.
+// The record of a holder that arrives when the lock has been given on takes no later one's place,
+// nor is it taken for one's on the same connection, also if that was recorded for another name
+// meanwhile.
 func TestRecordedHolders(t *testing.T) {
 	t.Parallel()
 	server, store := privateAdvisory(t)
@@ -164,7 +168,8 @@ func recordedLock(t *testing.T, server *backends.Postgres, c *hasp.Client, name 
 	return l
 }
 
-// A connection that was recorded for many names is not kept for the next lock; one fewer, and it is.
+// A connection that was recorded for many names is not kept for the next lock; one fewer, and it
+// is.
 func TestRecordedForManyNames(t *testing.T) {
 	t.Parallel()
 	server, store := privateAdvisory(t)
@@ -199,8 +204,8 @@ func TestTokenIsDrawnUnderLock(t *testing.T) {
 	testkit.Release(t, l)
 }
 
-// A lock that is free, and its token: the CASE draws a number only if the lock was taken, and a number that is above the
-// connection's block, or behind the clock, is not used.
+// A lock that is free, and its token: the CASE draws a number only if the lock was taken, and a
+// number that is above the connection's block, or behind the clock, is not used.
 func TestFreeLockDrawsItsToken(t *testing.T) {
 	t.Parallel()
 	server, store := privateAdvisory(t)

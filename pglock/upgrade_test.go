@@ -42,8 +42,8 @@ func newerClient(t *testing.T, storeURL string) *hasp.Client {
 	return c
 }
 
-// migrates has a client bring the tables up to date, and returns what it sees of a name. The disk may hold up one
-// that has the tables for longer than a migration waits; then it tries again.
+// migrates has a client bring the tables up to date, and returns what it sees of a name. The disk
+// may hold up one that has the tables for longer than a migration waits; then it tries again.
 func migrates(t *testing.T, c *hasp.Client, name string) (q hasp.Queue) {
 	t.Helper()
 	testkit.Until(t, "the migration", func() (err error) {

@@ -32,9 +32,9 @@ var passedOn = []string{
 	"connect_timeout", "target_session_attrs", "application_name", "channel_binding",
 }
 
-// Open connects to the store that a URL names; docs/backends/postgres.md has its parameters. ctx bounds
-// the connecting only. It is for programs that want the backend itself: hasp.Open makes a client,
-// and takes the core's parameters (ttl, margin) as well.
+// Open connects to the store that a URL names; docs/backends/postgres.md has its parameters. ctx
+// bounds the connecting only. It is for programs that want the backend itself: hasp.Open makes a
+// client, and takes the core's parameters (ttl, margin) as well.
 func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
 	return driver.Open(ctx, storeURL, "postgres", "postgresql")
 }
@@ -120,9 +120,9 @@ func connConfig(u *url.URL, p *driver.Params) (*pgx.ConnConfig, error) {
 	return cfg, nil
 }
 
-// plainURL is what pgx is to parse. Hosts and ports are parameters in it: in their place net/url takes
-// no list of IPv6 addresses, and no directory of a socket. A port that is not there pgx finds (PGPORT,
-// a service file).
+// plainURL is what pgx is to parse. Hosts and ports are parameters in it: in their place net/url
+// takes no list of IPv6 addresses, and no directory of a socket. A port that is not there pgx finds
+// (PGPORT, a service file).
 func plainURL(u *url.URL, q url.Values) (string, error) {
 	plain := *u
 	plain.Scheme = "postgres"
@@ -145,7 +145,8 @@ func plainURL(u *url.URL, q url.Values) (string, error) {
 	return plain.String(), nil
 }
 
-// hostsAndPorts splits a list, or the directory of a socket: libpq's postgres://%2Frun%2Fpostgresql/db.
+// hostsAndPorts splits a list, or the directory of a socket: libpq's
+// postgres://%2Frun%2Fpostgresql/db.
 func hostsAndPorts(list string) (hosts, ports string, err error) {
 	if strings.HasPrefix(list, "/") && !strings.Contains(list, ",") {
 		if i := strings.LastIndexByte(list, ':'); i > 0 {
@@ -175,8 +176,8 @@ func badURL(err error) error {
 // dialTimeout bounds a dial where connect_timeout does not.
 const dialTimeout = 5 * time.Second
 
-// pool makes the pool, and examines the server by its first connection: a program that opens a store
-// for a single lock would otherwise connect three times.
+// pool makes the pool, and examines the server by its first connection: a program that opens a
+// store for a single lock would otherwise connect three times.
 func (d *dialer) pool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig("sslmode=disable") // the pool's own defaults; the connection's settings are ours
 	if err != nil {
@@ -224,9 +225,10 @@ func (d *dialer) pool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// closeSoon closes a pool, and waits for that for a moment only. The pool waits for every call that is under way, and
-// for pgx's goodbye on each connection whose statement was given up: 15 s, if the network is silent. What is
-// under way at the end of the wait goes on, and ends by itself; the server removes what it leaves with its connection.
+// closeSoon closes a pool, and waits for that for a moment only. The pool waits for every call that
+// is under way, and for pgx's goodbye on each connection whose statement was given up: 15 s, if the
+// network is silent. What is under way at the end of the wait goes on, and ends by itself; the
+// server removes what it leaves with its connection.
 func closeSoon(pool *pgxpool.Pool, within time.Duration) {
 	closed := make(chan struct{})
 	go func() {

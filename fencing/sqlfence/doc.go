@@ -4,10 +4,10 @@
 //
 // # With a distributed lock
 //
-// [Fence.With] tells the database the token of your lease and returns the [Writer] of this lease; then
-// [Writer.Do] runs your transactions. The first statement of each compares the token with the greatest
-// one seen, which one small table keeps for each lock name, and raises it. Your tables stay as
-// they are:
+// [Fence.With] tells the database the token of your lease and returns the [Writer] of this lease;
+// then [Writer.Do] runs your transactions. The first statement of each compares the token with the
+// greatest one seen, which one small table keeps for each lock name, and raises it. Your tables
+// stay as they are:
 //
 //	g, err := sqlfence.New(sqlfence.PostgreSQL, nil)
 //	err = g.EnsureTable(ctx, db) // or put g.Schema() among your migrations
@@ -27,8 +27,8 @@
 //
 // [Table.Modify] is the optimistic scheme: read, compute, and write only if a version column
 // has not moved. [Table.Lock] is the classical pessimistic lock: SELECT ... FOR UPDATE
-// on your own row, which a unique index finds, with a bound on the waiting. docs/FENCING.md says when these beat a
-// distributed lock.
+// on your own row, which a unique index finds, with a bound on the waiting. docs/FENCING.md says
+// when these beat a distributed lock.
 //
 // # How transactions of one name are ordered
 //

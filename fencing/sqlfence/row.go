@@ -22,8 +22,8 @@ type Row struct {
 
 // With makes the row that key finds refuse every token smaller than the lease's from now on, and
 // returns the Row of this token. column keeps the token: a 64-bit integer, NOT NULL DEFAULT 0. No
-// further table is needed. It returns a *fencing.StaleError if the row has seen a greater token, and
-// ErrNotFound if there is no such row.
+// further table is needed. It returns a *fencing.StaleError if the row has seen a greater token,
+// and ErrNotFound if there is no such row.
 //
 //	order, err := orders.With(ctx, db, lease, "fence", 42)
 //	err = order.Set(ctx, db, sqlfence.Columns{"state": "paid"})
@@ -45,9 +45,9 @@ func (t *Table) With(ctx context.Context, db *sql.DB, lease fencing.Grant, colum
 }
 
 // Set writes columns and the token, unless the row has seen a greater token: then it returns a
-// *fencing.StaleError. It is one statement with WHERE fence <= token. db may be a transaction: roll it back after an error, which in
-// MySQL may have left a lock on the row. An
-// error wrapping fencing.ErrConflict means that a writer without a fence changed the row.
+// *fencing.StaleError. It is one statement with WHERE fence <= token. db may be a transaction: roll
+// it back after an error, which in MySQL may have left a lock on the row. An error wrapping
+// fencing.ErrConflict means that a writer without a fence changed the row.
 func (r *Row) Set(ctx context.Context, db Queryer, columns Columns) error {
 	t := r.table
 	if err := t.check(columns, r.key, r.column); err != nil {
@@ -94,8 +94,8 @@ func (r *Row) unwritten(ctx context.Context, db Queryer) error {
 	s := t.statement().add("SELECT ", t.fence.dialect.quote(r.column), " FROM ", t.from())
 	t.where(s, r.key)
 	if t.fence.dialect == MySQL {
-		// In a transaction a plain SELECT reads the rows as they were at its first, when the fence may have been lower than
-		// what the UPDATE has met. One that locks reads the newest.
+		// In a transaction a plain SELECT reads the rows as they were at its first, when the fence
+		// may have been lower than what the UPDATE has met. One that locks reads the newest.
 		s.add(" LOCK IN SHARE MODE")
 	}
 	var seen int64

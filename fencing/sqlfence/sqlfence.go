@@ -16,8 +16,8 @@ const DefaultTable = "hasp_fence"
 type Options struct {
 	// Table keeps the tokens: a name, or schema.name, of lower-case letters, digits and '_'. A name
 	// without a schema is in public (PostgreSQL) or main (SQLite), whatever the search_path: roles
-	// with different paths would compare in different tables, and a stale write would pass. In MySQL
-	// it is in the connection's database. Default: DefaultTable.
+	// with different paths would compare in different tables, and a stale write would pass. In
+	// MySQL it is in the connection's database. Default: DefaultTable.
 	Table string
 	// Tries is how often a transaction is run that collides with others, before it fails with
 	// fencing.ErrConflict. Default: 10, which takes about half a second.
@@ -117,8 +117,8 @@ type Queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Transact runs fn in a transaction without any token, and repeats it as Writer.Do does. Transactions with
-// Table.Lock need that: if they lock several rows, they can deadlock.
+// Transact runs fn in a transaction without any token, and repeats it as Writer.Do does.
+// Transactions with Table.Lock need that: if they lock several rows, they can deadlock.
 func (g *Fence) Transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx *sql.Tx) error) error {
 	return retry.Do(ctx, g.tries, func() (bool, error) {
 		err := g.transact(ctx, db, o, fn)

@@ -38,11 +38,11 @@ func (g *Fence) transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn f
 	return tx.Commit()
 }
 
-// transactSQLite is transact for a database whose COMMIT is refused, and leaves the transaction open,
-// if another connection reads meanwhile. database/sql takes that transaction for ended and gives the
-// connection to the next caller, with what fn wrote and with the lock that keeps every other writer
-// out. Today's drivers roll back themselves, others and older ones do not. So a ROLLBACK follows; it
-// fails where there is no transaction any more.
+// transactSQLite is transact for a database whose COMMIT is refused, and leaves the transaction
+// open, if another connection reads meanwhile. database/sql takes that transaction for ended and
+// gives the connection to the next caller, with what fn wrote and with the lock that keeps every
+// other writer out. Today's drivers roll back themselves, others and older ones do not. So a
+// ROLLBACK follows; it fails where there is no transaction any more.
 func transactSQLite(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx *sql.Tx) error) error {
 	c, err := db.Conn(ctx)
 	if err != nil {

@@ -18,10 +18,10 @@ type Writer struct {
 	token uint64
 }
 
-// With makes the fence refuse every token smaller than the lease's, at the latest when it returns, and
-// returns the Writer of this token. It waits for transactions under older tokens that have compared
-// theirs, so what is read after With has all that they wrote. It returns a *fencing.StaleError if
-// the fence has seen a greater token.
+// With makes the fence refuse every token smaller than the lease's, at the latest when it returns,
+// and returns the Writer of this token. It waits for transactions under older tokens that have
+// compared theirs, so what is read after With has all that they wrote. It returns a
+// *fencing.StaleError if the fence has seen a greater token.
 //
 // After any other error (the answer was lost, say) the fence may have advanced. That refuses only
 // older holders: call With again with the same lease, or give the lease up.
@@ -40,10 +40,10 @@ func (g *Fence) With(ctx context.Context, db *sql.DB, lease fencing.Grant) (*Wri
 	return w, nil
 }
 
-// Check compares and raises the token inside a transaction of yours, and must be its first statement
-// (see the package comment). It returns a *fencing.StaleError if the fence has seen a greater one.
-// Roll back after any error, also of later statements: after a deadlock MySQL has ended the
-// transaction, and commits each later statement by itself. Do handles that.
+// Check compares and raises the token inside a transaction of yours, and must be its first
+// statement (see the package comment). It returns a *fencing.StaleError if the fence has seen a
+// greater one. Roll back after any error, also of later statements: after a deadlock MySQL has
+// ended the transaction, and commits each later statement by itself. Do handles that.
 func (w *Writer) Check(ctx context.Context, tx Queryer) error {
 	seen, err := w.raise(ctx, tx)
 	if err != nil {

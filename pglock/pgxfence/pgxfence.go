@@ -1,5 +1,5 @@
-// Package pgxfence is sqlfence's Fence and Writer for programs that use pgx and not database/sql for
-// PostgreSQL. The table, the statement and the promises are sqlfence's:
+// Package pgxfence is sqlfence's Fence and Writer for programs that use pgx and not database/sql
+// for PostgreSQL. The table, the statement and the promises are sqlfence's:
 //
 //	g, err := pgxfence.New(nil)
 //	err = g.EnsureTable(ctx, pool) // or put g.Schema() among your migrations
@@ -70,8 +70,8 @@ func (g *Fence) EnsureTable(ctx context.Context, db DB) error {
 	})
 }
 
-// made reports whether another has created the table at the same moment: IF NOT EXISTS of PostgreSQL
-// is no lock, so the second one fails in the catalog.
+// made reports whether another has created the table at the same moment: IF NOT EXISTS of
+// PostgreSQL is no lock, so the second one fails in the catalog.
 func made(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && (e.Code == "23505" || e.Code == "42P07" || e.Code == "42710")
@@ -86,11 +86,11 @@ type Writer struct {
 	token uint64
 }
 
-// With makes the fence refuse every token smaller than the lease's, at the latest when it returns, and
-// returns the Writer of this token. It waits for transactions under older tokens that have compared
-// theirs, so what is read after With has all that they wrote. It returns a *fencing.StaleError if
-// the fence has seen a greater token. After any other error the fence may have advanced: call With
-// again with the same lease, or give the lease up.
+// With makes the fence refuse every token smaller than the lease's, at the latest when it returns,
+// and returns the Writer of this token. It waits for transactions under older tokens that have
+// compared theirs, so what is read after With has all that they wrote. It returns a
+// *fencing.StaleError if the fence has seen a greater token. After any other error the fence may
+// have advanced: call With again with the same lease, or give the lease up.
 func (g *Fence) With(ctx context.Context, db DB, lease fencing.Grant) (*Writer, error) {
 	w := &Writer{fence: g, db: db, name: lease.Name(), token: lease.Token()}
 	if err := fencing.Check(w.name, w.token); err != nil {
@@ -106,8 +106,9 @@ func (g *Fence) With(ctx context.Context, db DB, lease fencing.Grant) (*Writer, 
 	return w, nil
 }
 
-// Check compares and raises the token inside a transaction of yours, and must be its first statement.
-// It returns a *fencing.StaleError if the fence has seen a greater one. Roll back after any error.
+// Check compares and raises the token inside a transaction of yours, and must be its first
+// statement. It returns a *fencing.StaleError if the fence has seen a greater one. Roll back after
+// any error.
 func (w *Writer) Check(ctx context.Context, tx Queryer) error {
 	var seen int64
 	if err := tx.QueryRow(ctx, w.fence.sql.CheckSQL(), w.name, int64(w.token)).Scan(&seen); err != nil {

@@ -23,11 +23,11 @@
 --
 -- A name without waiters has its one entry here and not in the table of entries: h_id and the
 -- rest, the row holder. It is made and removed by one update that writes no index. Its owner's next
--- renewal moves it to the entries, and so does a client that finds the name taken (queue_holder), so that
--- everything else has only entries to look at. The time until then is h_until, a TTL after it was
--- made, at which it is dead, independently of its session. So a row holder that its owner does not know
--- of (a request that came too late has made it; a crash of the server has forgotten its release)
--- ends by itself, and renewals need not look for it in all names.
+-- renewal moves it to the entries, and so does a client that finds the name taken (queue_holder),
+-- so that everything else has only entries to look at. The time until then is h_until, a TTL after
+-- it was made, at which it is dead, independently of its session. So a row holder that its owner
+-- does not know of (a request that came too late has made it; a crash of the server has forgotten
+-- its release) ends by itself, and renewals need not look for it in all names.
 --
 -- queued says that there may be entries: then there is no row holder, and none is made.
 CREATE TABLE IF NOT EXISTS hasp_names (
@@ -75,8 +75,8 @@ CREATE TABLE IF NOT EXISTS hasp_entries (
   UNIQUE (session, id)
 );
 
--- holders has the entry that had an advisory lock last, for people, and only if it had it for longer
--- than some milliseconds. Whether that still holds is in the server's own lock table.
+-- holders has the entry that had an advisory lock last, for people, and only if it had it for
+-- longer than some milliseconds. Whether that still holds is in the server's own lock table.
 CREATE TABLE IF NOT EXISTS hasp_holders (
   name  text COLLATE "C" PRIMARY KEY,
   key   bigint UNIQUE NOT NULL, -- of the advisory lock
@@ -88,9 +88,10 @@ CREATE TABLE IF NOT EXISTS hasp_holders (
   used  bigint NOT NULL DEFAULT floor(extract(epoch FROM now()) / 3600)::bigint
 ) WITH (fillfactor = 50);
 
--- ceiling has one row, for the tokens of strategy advisory: no token is above the ceiling, and those
--- from base on are given out at present. See hasp_token. A new table begins a second above the clock,
--- and so above what the table before it can have given out; base says that no token may be used yet.
+-- ceiling has one row, for the tokens of strategy advisory: no token is above the ceiling, and
+-- those from base on are given out at present. See hasp_token. A new table begins a second above
+-- the clock, and so above what the table before it can have given out; base says that no token may
+-- be used yet.
 CREATE TABLE IF NOT EXISTS hasp_ceiling (
   one     boolean PRIMARY KEY DEFAULT true CHECK (one),
   base    bigint NOT NULL DEFAULT 9223372036854775807,
@@ -102,21 +103,21 @@ CREATE SEQUENCE IF NOT EXISTS hasp_tokens OWNED BY hasp_ceiling.ceiling;
 
 -- queues orders the waiters for an advisory lock.
 --
--- A statement that waits keeps its view of the database. During that time no dead rows are removed (a
--- standby that waited for days stopped vacuum everywhere), and CREATE INDEX CONCURRENTLY waits for its
--- end; if that is on the connection that has the lock, the server finds a deadlock once deadlock_timeout
--- has passed, and leaves an invalid index. So waiting is cut into slices, each a separate transaction
--- and shorter than that. But a client that leaves a queue of the server's and enters it again
--- is at its end. So the order is not that queue's: each waiter draws a position, keeps it locked
--- for as long as it waits, and waits for the position before it; only the first waits for the lock
--- itself, and no other passes it when its slice ends. At most two wait for any lock of the
--- server's, for the reason given at hasp_slot. The lock of a position belongs to the connection,
--- and ends with that without anybody's help.
+-- A statement that waits keeps its view of the database. During that time no dead rows are removed
+-- (a standby that waited for days stopped vacuum everywhere), and CREATE INDEX CONCURRENTLY waits
+-- for its end; if that is on the connection that has the lock, the server finds a deadlock once
+-- deadlock_timeout has passed, and leaves an invalid index. So waiting is cut into slices, each a
+-- separate transaction and shorter than that. But a client that leaves a queue of the server's and
+-- enters it again is at its end. So the order is not that queue's: each waiter draws a position,
+-- keeps it locked for as long as it waits, and waits for the position before it; only the first
+-- waits for the lock itself, and no other passes it when its slice ends. At most two wait for any
+-- lock of the server's, for the reason given at hasp_slot. The lock of a position belongs to the
+-- connection, and ends with that without anybody's help.
 --
 -- tail is the last position drawn; no client waits at a position up to served. A row that was
 -- removed and made again counts from 1: hasp_forget removes it only while there are no waiters.
--- This is a separate table, because a holder changes its row in holders, and must not wait there for
--- those that draw.
+-- This is a separate table, because a holder changes its row in holders, and must not wait there
+-- for those that draw.
 CREATE TABLE IF NOT EXISTS hasp_queues (
   name   text COLLATE "C" PRIMARY KEY,
   tail   bigint NOT NULL DEFAULT 0,
@@ -185,8 +186,8 @@ END $$;
 -- is to pass the waiters, as a release is.
 --
 -- first is for statements that try the row before they call turn: it answers whether the turn is
--- theirs at once. An update that has waited for the row and then leaves it alone keeps its lock; with that
--- it would wait for the turn of a transaction that waits for the row.
+-- theirs at once. An update that has waited for the row and then leaves it alone keeps its lock;
+-- with that it would wait for the turn of a transaction that waits for the row.
 CREATE OR REPLACE FUNCTION hasp_first(p_name text) RETURNS boolean LANGUAGE sql VOLATILE
 RETURN pg_try_advisory_xact_lock(hashtextextended(p_name COLLATE "C", 7521983763894337537));
 
@@ -206,10 +207,11 @@ BEGIN
   RETURN p_name;
 END $$;
 
--- ending is the number of a session's advisory lock. finish has it alone. What makes an entry of the session, or
--- gives it one, shares it with others of these until its commit, and does not wait for it. So finish finds each
--- entry that was made before it, and none is made beside it. The session's row cannot tell that: until finish commits,
--- others see it as it was. If a client dies meanwhile, its lock ends with its transaction.
+-- ending is the number of a session's advisory lock. finish has it alone. What makes an entry of
+-- the session, or gives it one, shares it with others of these until its commit, and does not wait
+-- for it. So finish finds each entry that was made before it, and none is made beside it. The
+-- session's row cannot tell that: until finish commits, others see it as it was. If a client dies
+-- meanwhile, its lock ends with its transaction.
 CREATE OR REPLACE FUNCTION hasp_ending(p_session text) RETURNS bigint LANGUAGE sql IMMUTABLE
 RETURN hashtextextended(p_session COLLATE "C", 7521983763894337538);
 
@@ -240,9 +242,9 @@ EXCEPTION WHEN OTHERS THEN -- one of them is refused to this role, or absent in 
 END $$;
 
 -- lazily has the commit not wait for the disk, unless p_durable says so. It is for what removes
--- entries. A server that forgets in a crash that an entry has left has one too many: it keeps others
--- out until the entry's owner misses it at a renewal, or until it expires, and lets none in. A grant
--- that follows waits for the disk, and with it for everything before it.
+-- entries. A server that forgets in a crash that an entry has left has one too many: it keeps
+-- others out until the entry's owner misses it at a renewal, or until it expires, and lets none in.
+-- A grant that follows waits for the disk, and with it for everything before it.
 CREATE OR REPLACE FUNCTION hasp_lazily(p_durable boolean) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF NOT p_durable THEN
@@ -256,11 +258,12 @@ END $$;
 -- caller has the row's lock. It stays in its place: there are no other entries, and each that comes
 -- has a higher seq.
 --
--- Its session may be ending at this moment (finish), which notifies those that wait behind the entries that it finds. So
--- we lock the session's row until our commit: finish waits for that, and finds the entry. KEY SHARE lets
--- renewals pass. If finish has the row, it may have looked for entries already; we do not wait for it,
--- since it may wait for our name. Then the entry is closing: nobody is told of its end, and those
--- that wait behind it ask soon. A session that has expired needs no lock: who waits behind it asks.
+-- Its session may be ending at this moment (finish), which notifies those that wait behind the
+-- entries that it finds. So we lock the session's row until our commit: finish waits for that, and
+-- finds the entry. KEY SHARE lets renewals pass. If finish has the row, it may have looked for
+-- entries already; we do not wait for it, since it may wait for our name. Then the entry is
+-- closing: nobody is told of its end, and those that wait behind it ask soon. A session that has
+-- expired needs no lock: who waits behind it asks.
 CREATE OR REPLACE FUNCTION hasp_queue_holder(p_name text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_locked boolean;
@@ -313,14 +316,15 @@ END $$;
 -- shorten a later one's.
 --
 -- p_names and p_ids are the row holders that the owner knows of. They have to be among the entries
--- when this commits: from then on the owner trusts them for longer than their own time. A full disk may have no page
--- for that. Then they stay row holders and get the time that the session gets, in their places; o_rows and o_row_seqs are
--- their number and the xor of their seqs, and the owner passes them again the next time.
+-- when this commits: from then on the owner trusts them for longer than their own time. A full disk
+-- may have no page for that. Then they stay row holders and get the time that the session gets, in
+-- their places; o_rows and o_row_seqs are their number and the xor of their seqs, and the owner
+-- passes them again the next time.
 --
 -- It waits for other statements' locks on the names, in the names' order; none that has the lock of
 -- a name waits for another name that comes before it, or for a session. The lock comes first, by
--- the name alone: a holder that its statement has not committed yet would not be seen; and outside of the
--- block, whose failure would give it up.
+-- the name alone: a holder that its statement has not committed yet would not be seen; and outside
+-- of the block, whose failure would give it up.
 CREATE OR REPLACE FUNCTION hasp_renew(p_session text, p_ttl bigint, p_names text[], p_ids text[],
   OUT o_alive boolean, OUT o_entries bigint, OUT o_seqs bigint, OUT o_rows bigint, OUT o_row_seqs bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -403,10 +407,11 @@ BEGIN
   END LOOP;
 END $$;
 
--- granted answers which of these entries are there, in the form of the notifications of their grants, and with 0
--- in place of the seq if they wait: for a client that listens since a moment ago. It takes no lock. Entries of
--- a name are committed in the order of their seqs, so that those ahead of one are seen with it unless they have
--- gone. Those of a dead session count until they are removed, which notifies.
+-- granted answers which of these entries are there, in the form of the notifications of their
+-- grants, and with 0 in place of the seq if they wait: for a client that listens since a moment
+-- ago. It takes no lock. Entries of a name are committed in the order of their seqs, so that those
+-- ahead of one are seen with it unless they have gone. Those of a dead session count until they are
+-- removed, which notifies.
 CREATE OR REPLACE FUNCTION hasp_granted(p_names text[], p_ids text[]) RETURNS SETOF text LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT g.session || ' ' || g.id || ' ' || CASE WHEN g.units <= g.capacity THEN g.seq ELSE 0 END FROM (
     SELECT e.session, e.id, e.seq, e.capacity, sum(e.units) OVER (PARTITION BY e.name ORDER BY e.seq) AS units
@@ -677,14 +682,16 @@ END $$;
 
 -- finish ends a session: all its entries leave, then its row is deleted. Names are locked in their
 -- order, so that two sessions that end at the same time do not wait for each other. Row holders are
--- dead without it. Nobody waits for them: a client that begins to wait has moved them to the entries
--- (queue_holder).
+-- dead without it. Nobody waits for them: a client that begins to wait has moved them to the
+-- entries (queue_holder).
 --
--- A request of the session to lock, or to adopt, may run at this moment (the client has given it up, or sends it on another
--- connection). So the session's advisory lock comes first, before any other: it waits for those that are making
--- entries, which wait for nothing meanwhile, and those that come later answer that the session is dead. Then comes the lock of the
--- session's row, as in a renewal: row holders that others moved before it are found here, and those that are moved later are closing.
--- If this is given up or fails, all locks end with it: the session lives on until it is asked again, or expires.
+-- A request of the session to lock, or to adopt, may run at this moment (the client has given it
+-- up, or sends it on another connection). So the session's advisory lock comes first, before any
+-- other: it waits for those that are making entries, which wait for nothing meanwhile, and those
+-- that come later answer that the session is dead. Then comes the lock of the session's row, as in
+-- a renewal: row holders that others moved before it are found here, and those that are moved later
+-- are closing. If this is given up or fails, all locks end with it: the session lives on until it
+-- is asked again, or expires.
 CREATE OR REPLACE FUNCTION hasp_finish(p_session text, p_durable boolean) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   r record;
@@ -742,30 +749,32 @@ END $$;
 -- eviction lock first, and then checks again whether the connection holds what it is to be ended
 -- for. So it is never ended for a lock that it has given back, while it holds another.
 
--- token draws the token of an advisory lock, which the caller holds, and writes nothing for it: it is the next number of
--- a sequence, which the server counts in shared memory. While the server runs the sequence never goes
--- back, and a holder draws after the one before it has released: the tokens of a name grow with its grants.
+-- token draws the token of an advisory lock, which the caller holds, and writes nothing for it: it
+-- is the next number of a sequence, which the server counts in shared memory. While the server runs
+-- the sequence never goes back, and a holder draws after the one before it has released: the tokens
+-- of a name grow with its grants.
 --
--- A crash may take a sequence back. The server writes it to its log once for 32 numbers, and no commit
--- need wait for that; and one of its processes that crashes is enough, without any sign of a restart that a role may
--- read. A replica, a backup, or tables that were dropped and made again have another sequence. So a
--- number counts only if it is from base to the ceiling (p_base, p_most), as this connection knows them, and
--- those count only if
+-- A crash may take a sequence back. The server writes it to its log once for 32 numbers, and no
+-- commit need wait for that; and one of its processes that crashes is enough, without any sign of a
+-- restart that a role may read. A replica, a backup, or tables that were dropped and made again
+-- have another sequence. So a number counts only if it is from base to the ceiling (p_base,
+-- p_most), as this connection knows them, and those count only if
 --
 -- the ceiling was on the disk before they were told: raise commits it, and answers after that.
 --
--- base was set in the connection's own time, which is within one run of one server; raise says how that is
--- known. Then the sequence has been above base - 1 since.
+-- base was set in the connection's own time, which is within one run of one server; raise says how
+-- that is known. Then the sequence has been above base - 1 since.
 --
--- Whatever was given out before base is at most the ceiling before it, since no connection used a greater
--- number, and base is above that. So what a crash takes back was never a token, or is below the next base.
+-- Whatever was given out before base is at most the ceiling before it, since no connection used a
+-- greater number, and base is above that. So what a crash takes back was never a token, or is below
+-- the next base.
 --
--- If the connection breaks after this, before or after the answer, the number is left out, or is the token of a lock that
--- is lost; either is below those that follow.
+-- If the connection breaks after this, before or after the answer, the number is left out, or is
+-- the token of a lock that is lost; either is below those that follow.
 --
--- A number that is ten seconds behind the clock is not used either: tokens that are near the clock grow
--- also where the ceiling was lost, with a backup or a replica that did not have it, since a base is the
--- clock's at least.
+-- A number that is ten seconds behind the clock is not used either: tokens that are near the clock
+-- grow also where the ceiling was lost, with a backup or a replica that did not have it, since a
+-- base is the clock's at least.
 CREATE OR REPLACE FUNCTION hasp_token(p_base bigint, p_most bigint, OUT o_seq bigint, OUT o_base bigint, OUT o_most bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -779,22 +788,22 @@ BEGIN
   SELECT r.o_seq, r.o_base, r.o_most INTO o_seq, o_base, o_most FROM hasp_raise(p_most) r;
 END $$;
 
--- raise reserves the next 1,024 tokens, or four times as many as the last time, up to 262,144, if those have been
--- used up, and draws the first; or it draws from those that another connection has reserved. A token is a
--- microsecond of the clock: each new connection may reserve some, and with many of them tokens would be far
--- ahead of the clock.
+-- raise reserves the next 1,024 tokens, or four times as many as the last time, up to 262,144, if
+-- those have been used up, and draws the first; or it draws from those that another connection has
+-- reserved. A token is a microsecond of the clock: each new connection may reserve some, and with
+-- many of them tokens would be far ahead of the clock.
 --
--- p_known is the greatest ceiling that this connection knows, 0 if none: then it reads it now, before it waits for the
--- row. In either case a ceiling that is greater when it has the row was set in the connection's own time, and
--- base with it. (Those that come at once wait for one that reserves, and use what that has reserved.) A
--- ceiling that can be seen is on the disk, and where a synchronous replica is configured on that: the server shows
--- a commit only then.
+-- p_known is the greatest ceiling that this connection knows, 0 if none: then it reads it now,
+-- before it waits for the row. In either case a ceiling that is greater when it has the row was set
+-- in the connection's own time, and base with it. (Those that come at once wait for one that
+-- reserves, and use what that has reserved.) A ceiling that can be seen is on the disk, and where a
+-- synchronous replica is configured on that: the server shows a commit only then.
 --
--- The row is locked until the commit, so that the ceiling of one raise is seen by the next, and two do not set
--- the sequence in another order. It is set before the commit. Until then no connection knows the
--- new ceiling: what others draw meanwhile, or have drawn above the old ceiling and this takes back, they do
--- not use. If the transaction is undone the sequence stays as it is, above the old
--- ceiling, or below base after a crash; so each draws, does not use it, and comes here.
+-- The row is locked until the commit, so that the ceiling of one raise is seen by the next, and two
+-- do not set the sequence in another order. It is set before the commit. Until then no connection
+-- knows the new ceiling: what others draw meanwhile, or have drawn above the old ceiling and this
+-- takes back, they do not use. If the transaction is undone the sequence stays as it is, above the
+-- old ceiling, or below base after a crash; so each draws, does not use it, and comes here.
 CREATE OR REPLACE FUNCTION hasp_raise(p_known bigint, OUT o_seq bigint, OUT o_base bigint, OUT o_most bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -829,8 +838,8 @@ BEGIN
   PERFORM setval($q$hasp_tokens$q$::regclass, o_base, true);
 END $$;
 
--- note records who has an advisory lock, for those who ask. One that arrives late replaces none with a
--- greater token.
+-- note records who has an advisory lock, for those who ask. One that arrives late replaces none
+-- with a greater token.
 CREATE OR REPLACE FUNCTION hasp_note(p_name text, p_key bigint, p_seq bigint, p_id text, p_owner text, p_since bigint, p_pid int) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -856,8 +865,8 @@ END $$;
 
 -- position answers with 64 bits of the table of queues, the name and the position: the lock of a
 -- position has two numbers, the halves of it, (k >> 32)::int and (k << 32 >> 32)::int. The table is
--- among them because advisory locks are the database's, and the positions under another prefix, or in
--- another schema, are counted in another table.
+-- among them because advisory locks are the database's, and the positions under another prefix, or
+-- in another schema, are counted in another table.
 CREATE OR REPLACE FUNCTION hasp_position(p_name text, p_position bigint) RETURNS bigint LANGUAGE sql STABLE
 RETURN hashtextextended(($q$hasp_queues$q$::regclass::oid::text || ' ' || p_name) COLLATE "C", p_position);
 

@@ -32,12 +32,13 @@ func crashes(t *testing.T) int {
 	return n
 }
 
-// The strategy advisory, and what has its tokens an hour ahead of the clock, so that this hides nothing.
+// The strategy advisory, and what has its tokens an hour ahead of the clock, so that this hides
+// nothing.
 const advisory, ahead = "strategy=advisory", "UPDATE hasp_ceiling SET ceiling = ceiling + 3600000000"
 
 // S1, T1: the server crashes under load, again and again, with its log writer as lazy as it can be,
-// so that it forgets releases that do not wait for the disk. No two hold, and no token is lower than
-// one before. The control has its tables in no log.
+// so that it forgets releases that do not wait for the disk. No two hold, and no token is lower
+// than one before. The control has its tables in no log.
 func TestCrashes(t *testing.T) {
 	for mode, params := range map[string]string{"asynchronous": "", "synchronous": "durable_release=on"} {
 		t.Run(mode, func(t *testing.T) {
@@ -59,8 +60,8 @@ func TestCrashes(t *testing.T) {
 		t.Error("a server that forgets where its tokens end was not caught")
 	})
 	t.Run("control", func(t *testing.T) {
-		// Its holders outlast the restart of a server on a busy machine, and do not renew meanwhile: a
-		// renewal would tell them.
+		// Its holders outlast the restart of a server on a busy machine, and do not renew
+		// meanwhile: a renewal would tell them.
 		for range 10 { // who holds at that moment is left to chance
 			h := crashed(t, 2, "", "ALTER TABLE hasp_entries SET UNLOGGED; ALTER TABLE hasp_sessions SET UNLOGGED; ALTER TABLE hasp_names SET UNLOGGED",
 				time.Minute, 10*time.Second)
@@ -99,16 +100,16 @@ func makeTables(t *testing.T, server *backends.Postgres, storeURL, change string
 	}
 }
 
-// load has clients lock until a second after stop is called, which returns what they were told. Some hold for long, and
-// some give up soon, which cancels their statement at the server.
+// load has clients lock until a second after stop is called, which returns what they were told.
+// Some hold for long, and some give up soon, which cancels their statement at the server.
 func load(t *testing.T, storeURL string, ttl, long time.Duration) (stop func() history.History) {
 	rec := history.New()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for i := range 6 {
-		// Of the names some are free most of the time, some are waited for, and some are held by one
-		// client for longer than a crash lasts. A client each: one that finds its session forgotten ends
-		// all its leases.
+		// Of the names some are free most of the time, some are waited for, and some are held by
+		// one client for longer than a crash lasts. A client each: one that finds its session
+		// forgotten ends all its leases.
 		for j, hold := range []struct {
 			name     string
 			lasting  time.Duration

@@ -15,10 +15,10 @@ import (
 	"github.com/hasplock/hasp/tests/internal/linear"
 )
 
-// S1, T1: the primary crashes under load, and its synchronous replica takes over, again and again. Each time the
-// replica has been cut off for a moment before: then the primary answers no commit, and what clients
-// have it cancel meanwhile is visible there and not at the replica. No two hold, and no token is lower than
-// one before. With the controls no commit waits for the replica.
+// S1, T1: the primary crashes under load, and its synchronous replica takes over, again and again.
+// Each time the replica has been cut off for a moment before: then the primary answers no commit,
+// and what clients have it cancel meanwhile is visible there and not at the replica. No two hold,
+// and no token is lower than one before. With the controls no commit waits for the replica.
 func TestFailovers(t *testing.T) {
 	testtier.Long(t)
 	t.Run("table", func(t *testing.T) {
@@ -50,15 +50,16 @@ func TestFailovers(t *testing.T) {
 	})
 }
 
-// failedOver has clients lock while one server takes over from another, and returns what they were told. They know one
-// address, which moves.
+// failedOver has clients lock while one server takes over from another, and returns what they were
+// told. They know one address, which moves.
 func failedOver(t *testing.T, times int, synchronous bool, params, prepare string, ttl, long time.Duration) history.History {
 	primary := private(t)
 	address, throughURL := testkit.Behind(t, primary.URL())
 	storeURL := sqlkit.With(throughURL, "connections=2", params)
 	makeTables(t, primary, storeURL, prepare)
 	if synchronous {
-		// The copies of this server have its settings. A base backup is no replica, and has another name.
+		// The copies of this server have its settings. A base backup is no replica, and has another
+		// name.
 		sqlkit.Postgres(t, primary.URL(), "ALTER SYSTEM SET synchronous_standby_names = 'walreceiver'")
 		sqlkit.Postgres(t, primary.URL(), "SELECT pg_reload_conf()")
 	}

@@ -38,9 +38,9 @@ func (c plainConn) Begin() (driver.Tx, error) { return c, c.exec("BEGIN") }
 func (c plainConn) Commit() error             { return c.exec("COMMIT") }
 func (c plainConn) Rollback() error           { return c.exec("ROLLBACK") }
 
-// A COMMIT of SQLite is refused while another connection reads, and leaves the transaction open: what
-// it wrote is rolled back, and the pool's connection is of use to the next caller. That holds for Do
-// and for Transact, and for drivers that leave the transaction as it is.
+// A COMMIT of SQLite is refused while another connection reads, and leaves the transaction open:
+// what it wrote is rolled back, and the pool's connection is of use to the next caller. That holds
+// for Do and for Transact, and for drivers that leave the transaction as it is.
 func TestBusyCommitInSQLite(t *testing.T) {
 	for _, name := range []string{"sqlite", "plain-sqlite"} {
 		t.Run(name, func(t *testing.T) {

@@ -181,8 +181,8 @@ func TestRow(t *testing.T) {
 	})
 }
 
-// A transaction that has read the row before another holder's token came is told that its own is stale, and not that it may try
-// again: MySQL shows it the row as it was.
+// A transaction that has read the row before another holder's token came is told that its own is
+// stale, and not that it may try again: MySQL shows it the row as it was.
 func TestRowInATransactionThatHasRead(t *testing.T) {
 	each(t, func(t *testing.T, d database) {
 		if d.Dialect == sqlfence.SQLite {
