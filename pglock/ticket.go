@@ -3,54 +3,12 @@ package pglock
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/pushqueue"
 )
 
 var _ pushqueue.Store[extra] = (*session)(nil)
-
-// modes are how hasp_enter calls them. They say what may be there already: an ID that was never
-// sent needs no looking for.
-var modes = map[pushqueue.Mode]string{pushqueue.First: "first", pushqueue.Again: "again", pushqueue.Ask: "ask"}
-
-// answer is that of hasp_enter.
-type answer struct {
-	state             string
-	seq, retry, ahead int64 // ahead: how many wait in front, counted to four
-	holder            string
-}
-
-var states = map[string]pushqueue.State{
-	"row":  pushqueue.Held,
-	"held": pushqueue.Held, "wait": pushqueue.Waits, "busy": pushqueue.Busy, "gone": pushqueue.Gone, "dead": pushqueue.Dead,
-}
-
-// leastRetry keeps waiters that ask because a holder seems to have expired from asking in a loop
-// while its row is locked.
-const leastRetry = 20 * time.Millisecond
-
-// toAnswer also says when to ask.
-//
-// An expiry is not notified, so the first four waiters ask for it: one would do, more cover waiters
-// that die together. The others ask once in a TTL, in case all of these died; and so do the four if
-// those ahead have a longer TTL: a notification may be lost on the connection of another session,
-// whose renewals find that out in the course of that one's TTL.
-//
-// Where no notification arrives, the first waiter asks every Poll and the others less often: a
-// hand-over then costs as many requests as the first few send in that time, for any length of the
-// queue.
-func (s *session) toAnswer(a answer) pushqueue.Answer {
-	m := pushqueue.Answer{State: states[a.state], Seq: uint64(a.seq), Retry: s.Options.TTL, Holder: a.holder}
-	if a.ahead < 4 {
-		m.Retry = min(max(time.Duration(a.retry)*time.Microsecond, leastRetry)+time.Duration(1+a.ahead)*time.Millisecond, m.Retry)
-	}
-	if !s.table.links.listens() {
-		m.Poll = time.Duration(1+a.ahead) * s.table.opts.Poll
-	}
-	return m
-}
 
 // errOtherServer is for an entry that another server than the one that had it does not find.
 var errOtherServer = fmt.Errorf("another server answers than the one that had the entry (a replica was promoted, a backup restored): %w", driver.ErrForgotten)
@@ -79,6 +37,22 @@ func (s *session) Leave(ctx context.Context, t *ticket, _ bool) error {
 
 const leaveSlowly = `SELECT l.there, CASE WHEN l.there THEN '' ELSE hasp_where() END, $3::pg_catalog.text
 		FROM hasp_leave(hasp_turn($1::pg_catalog.text, 0), $2::pg_catalog.text, $3::pg_catalog.text, $4::boolean) l(there)`
+
+// leaveSQL tries the row first, and else goes on as any Leave. Its commit does not wait for the
+// disk, unless it is to (hasp_lazily).
+func leaveSQL(durable bool) string {
+	lazily := "pg_catalog.set_config('synchronous_commit'::pg_catalog.text, 'off'::pg_catalog.text, true)"
+	if durable {
+		lazily = "hasp_lazily(true)"
+	}
+	return `WITH fast AS (
+		UPDATE hasp_names n SET h_id = ''::pg_catalog.text, h_session = ''::pg_catalog.text, h_owner = ''::pg_catalog.text, h_value = ''::pg_catalog.bytea
+		WHERE n.name OPERATOR(pg_catalog.=) $1::pg_catalog.text AND n.h_id OPERATOR(pg_catalog.=) $3::pg_catalog.text
+			AND n.h_session OPERATOR(pg_catalog.=) $2::pg_catalog.text AND n.watched OPERATOR(pg_catalog.<) hasp_now() AND hasp_first($1::pg_catalog.text)
+		RETURNING ` + lazily + `)
+	SELECT true, ''::pg_catalog.text, $3::pg_catalog.text FROM fast
+	UNION ALL ` + leaveSlowly + ` WHERE NOT EXISTS (SELECT FROM fast)`
+}
 
 // leave also answers where it asked, if the entry is not there. session is "" if an operator
 // evicts: that others may have the lock must not be forgotten once the operator has been told.
