@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,8 +36,7 @@ func (b *bound) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 type examination struct {
 	*tables
 	ctx   context.Context
-	r     runner // of the moment
-	there int    // version of the tables
+	there int // version of the tables
 	found []driver.Finding
 }
 
@@ -72,109 +72,100 @@ func (x *examination) examine() ([]driver.Finding, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	for _, look := range []func() error{x.version, x.settings, x.headroom, x.clock, x.schema, x.oldTransactions} {
-		err := x.safely(x.ctx, func(r runner) error {
-			x.r = r
-			return look()
-		})
-		if err != nil {
-			return x.found, explain(x.ctx, err)
+	for _, c := range x.checks() {
+		if c.query == "" {
+			continue
 		}
+		var bad bool
+		var value string
+		err := x.safely(x.ctx, func(r runner) error { return one(x.ctx, r, c.query, nil, &bad, &value) })
+		switch {
+		case err != nil:
+			return x.found, explain(x.ctx, err)
+		case bad:
+			x.add(c.level, c.subject, strings.ReplaceAll(c.text, "%s", value), c.cure)
+		case c.fine != "" && !x.knows(c.subject):
+			x.add(driver.Info, c.subject, strings.ReplaceAll(c.fine, "%s", value), "")
+		}
+	}
+	if err := x.safely(x.ctx, x.clock); err != nil {
+		return x.found, explain(x.ctx, err)
 	}
 	return x.found, nil
 }
 
-func (x *examination) version() error {
-	var number int64
-	var text string
-	err := one(x.ctx, x.r, "SELECT current_setting('server_version_num')::bigint, current_setting('server_version')", nil, &number, &text)
-	if err != nil {
-		return err
-	}
-	x.add(driver.Info, "version", "PostgreSQL "+text, "")
-	if number < 140000 {
-		x.add(driver.Bad, "version", "older than 14, which hasp is not made for", "upgrade the server")
-	}
-	return nil
+// knows reports whether there is a finding of this subject.
+func (x *examination) knows(subject string) bool {
+	return slices.ContainsFunc(x.found, func(f driver.Finding) bool { return f.Subject == subject })
 }
 
-// settings are read on a connection that asks for nothing, so that they are the server's
-// and the role's own.
-func (x *examination) settings() error {
-	s := map[string]string{}
-	err := x.r.each(x.ctx, `SELECT name, coalesce(reset_val, '') FROM pg_settings WHERE name IN ('synchronous_commit', 'fsync',
-			'full_page_writes', 'default_transaction_isolation', 'default_transaction_read_only', 'server_encoding', 'synchronous_standby_names')
-		UNION ALL SELECT 'in_recovery', pg_is_in_recovery()::text
-		UNION ALL SELECT 'standbys', count(*)::text FROM pg_stat_replication`, nil, anyNumber, func(scan func(...any) error) error {
-		var name, value string
-		err := scan(&name, &value)
-		s[name] = value
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	x.role(s)
-	for _, name := range []string{"fsync", "full_page_writes"} {
-		if s[name] != "on" {
-			x.add(driver.Bad, name, "off: a crash of the machine can lose or damage the locks", "set "+name+" = on")
-		}
-	}
-	if s["synchronous_commit"] == "off" {
-		x.add(driver.Warn, "synchronous_commit", "off; grants and renewals wait for the disk nevertheless, guarded data does not", "set synchronous_commit = on where the data needs it")
-	} else {
-		x.add(driver.Info, "synchronous_commit", s["synchronous_commit"], "")
-	}
-	if level := s["default_transaction_isolation"]; level != "read committed" {
-		x.add(driver.Warn, "isolation", level+" is the default; where hasp cannot set its own (a pool of yours, database/sql, a transaction pooler) each request takes three round trips",
-			"ALTER ROLE ... SET default_transaction_isolation = 'read committed'")
-	} else {
-		x.add(driver.Info, "isolation", level, "")
-	}
-	if s["server_encoding"] != "UTF8" {
-		x.add(driver.Warn, "encoding", s["server_encoding"]+": names outside of it are refused", "use a database with UTF8")
-	}
-	return nil
+// check is a question to the server, which answers whether something is wrong, and with a value for
+// the texts. query is "" where it has no meaning; fine "" where all is well without a word.
+type check struct {
+	subject, query string
+	level          driver.Level
+	text, cure     string // if it is wrong
+	fine           string
 }
 
-func (x *examination) role(s map[string]string) {
-	switch {
-	case s["in_recovery"] == "true":
-		x.add(driver.Bad, "role", "this is a replica: it grants nothing", "connect to the primary")
-	case s["default_transaction_read_only"] == "on":
-		x.add(driver.Bad, "role", "transactions are read-only: nothing can be acquired", "ALTER ROLE ... SET default_transaction_read_only = off")
-	case s["standbys"] != "0" && s["synchronous_standby_names"] == "":
-		x.add(driver.Warn, "failover", s["standbys"]+" replicas, and a commit waits for none: one that is promoted may have missed the newest grants, and two may hold",
-			"set synchronous_standby_names, or let the resource check fencing tokens")
-	default:
-		x.add(driver.Info, "role", "primary", "")
-	}
+// setting is a server's or a role's own, and not what our connection has asked for.
+func setting(name, wrong string) string {
+	return "SELECT v " + wrong + ", v FROM (SELECT coalesce(reset_val, '') AS v FROM pg_settings WHERE name = '" + name + "') s"
 }
 
-// headroom counts connections, of which every client has two at least.
-func (x *examination) headroom() error {
-	var used, most int64
-	err := one(x.ctx, x.r, `SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
-		current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint`, nil, &used, &most)
-	if err != nil {
-		return err
+// checks are what can be asked of a server of this store.
+func (x *examination) checks() []check {
+	const crash = "off: a crash of the machine can lose or damage the locks"
+	deadlock := "" // waiters of table wait for no lock of the server's
+	if x.opts.Strategy == StrategyAdvisory {
+		deadlock = fmt.Sprintf("SELECT setting::int <= %d, setting FROM pg_settings WHERE name = 'deadlock_timeout'", 2*x.opts.Slice.Milliseconds())
 	}
-	level, cure := driver.Info, ""
-	if used*10 > most*8 {
-		level, cure = driver.Warn, "raise max_connections, or share pools"
+	return []check{
+		{"version", "SELECT current_setting('server_version_num')::int < 140000, current_setting('server_version')", driver.Bad,
+			"PostgreSQL %s, older than 14, which hasp is not made for", "upgrade the server", "PostgreSQL %s"},
+		{"role", "SELECT pg_is_in_recovery(), ''", driver.Bad, "this is a replica: it grants nothing", "connect to the primary", ""},
+		{"role", setting("default_transaction_read_only", "= 'on'"), driver.Bad,
+			"transactions are read-only: nothing can be acquired", "ALTER ROLE ... SET default_transaction_read_only = off", "primary"},
+		{"failover", "SELECT count(*) > 0 AND current_setting('synchronous_standby_names') = '', count(*)::text FROM pg_stat_replication", driver.Warn,
+			"%s replicas, and a commit waits for none: one that is promoted may have missed the newest grants, and two may hold",
+			"set synchronous_standby_names, or let the resource check fencing tokens", ""},
+		{"fsync", setting("fsync", "<> 'on'"), driver.Bad, crash, "set fsync = on", ""},
+		{"full_page_writes", setting("full_page_writes", "<> 'on'"), driver.Bad, crash, "set full_page_writes = on", ""},
+		{"synchronous_commit", setting("synchronous_commit", "= 'off'"), driver.Warn,
+			"off; grants and renewals wait for the disk nevertheless, guarded data does not", "set synchronous_commit = on where the data needs it", "%s"},
+		{"isolation", setting("default_transaction_isolation", "<> 'read committed'"), driver.Warn,
+			"%s is the default; where hasp cannot set its own (a pool of yours, database/sql, a transaction pooler) each request takes three round trips",
+			"ALTER ROLE ... SET default_transaction_isolation = 'read committed'", "%s"},
+		{"encoding", setting("server_encoding", "<> 'UTF8'"), driver.Warn, "%s: names outside of it are refused", "use a database with UTF8", ""},
+		{"deadlock_timeout", deadlock, driver.Warn,
+			"%s ms, and a waiter may wait for twice a slice: CREATE INDEX CONCURRENTLY under a lock can be taken for a deadlock", "slice=, to less than half of it", ""},
+		// Every client has two at least.
+		{"connections", `SELECT used * 10 > most * 8, used || ' of ' || most || ' are in use' FROM (SELECT count(*) AS used,
+			current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint AS most
+			FROM pg_stat_activity WHERE backend_type = 'client backend') s`, driver.Warn, "%s", "raise max_connections, or share pools", "%s"},
+		{"tables", fmt.Sprintf("SELECT %d <> %d, ''", x.there, x.naming.latest()), driver.Warn,
+			fmt.Sprintf("version %d in schema %q, and %d is needed", x.there, x.opts.Schema, x.naming.latest()), "run `hasp migrate`; without the right to create, `hasp migrate --print`", ""},
+		// Without its indexes a queue has no order, and an ID two entries.
+		{"tables", fmt.Sprintf(`SELECT %d > 0 AND count(*) < 6, count(*)::text FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+			WHERE i.indisunique AND i.indisvalid AND n.nspname = '%s' AND c.relname IN ('%[3]snames', '%[3]ssessions', '%[3]sentries', '%[3]sholders')`, x.there, x.opts.Schema, x.opts.Prefix),
+			driver.Bad, "%s of 6 unique indexes are there and valid", "drop hasp's tables while they are not in use, and run `hasp migrate`",
+			fmt.Sprintf("version %d in schema %q", x.there, x.opts.Schema)},
+		// It keeps rows from being vacuumed, of which every lock and release leaves one.
+		{"vacuum", `SELECT coalesce(max(clock_timestamp() - xact_start) > interval '10 minutes', false),
+			coalesce('process ' || (array_agg(pid ORDER BY xact_start))[1] || ' has a transaction open for ' || date_trunc('second', max(clock_timestamp() - xact_start)), '')
+			FROM pg_stat_activity WHERE backend_xmin IS NOT NULL OR backend_xid IS NOT NULL`, driver.Warn,
+			"%s: rows that locks leave behind pile up, and busy names become slow", "end it; set idle_in_transaction_session_timeout", "no old transaction keeps it from its work"},
 	}
-	x.add(level, "connections", fmt.Sprintf("%d of %d are in use", used, most), cure)
-	return nil
 }
 
 // clockTolerance is how far the server's clock may be off before it is a finding.
 // Exclusion does not depend on it, only on its rate; tokens after a loss of data do.
 const clockTolerance = 5 * time.Second
 
-func (x *examination) clock() error {
+func (x *examination) clock(r runner) error {
 	before := time.Now()
 	var micros int64
-	err := one(x.ctx, x.r, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", nil, &micros)
+	err := one(x.ctx, r, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", nil, &micros)
 	if err != nil {
 		return err
 	}
@@ -183,51 +174,6 @@ func (x *examination) clock() error {
 		x.add(driver.Warn, "clock", fmt.Sprintf("the server's clock differs from ours by %s", off), "run NTP on both; never step the clock of a server that holds locks")
 	} else {
 		x.add(driver.Info, "clock", fmt.Sprintf("differs from ours by %s", off), "")
-	}
-	return nil
-}
-
-// schema looks for the tables, and for the indexes without which a queue has no order and
-// an ID two entries.
-func (x *examination) schema() error {
-	if x.there != x.naming.latest() {
-		x.add(driver.Warn, "tables", fmt.Sprintf("version %d in schema %q, and %d is needed", x.there, x.opts.Schema, x.naming.latest()), "run `hasp migrate`; without the right to create, `hasp migrate --print`")
-		return nil
-	}
-	p := x.opts.Prefix
-	var keys int64
-	err := one(x.ctx, x.r, `SELECT count(*) FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE i.indisunique AND i.indisvalid AND n.nspname = $1 AND c.relname IN ($2, $3, $4, $5)`,
-		[]any{x.opts.Schema, p + "names", p + "sessions", p + "entries", p + "holders"}, &keys)
-	if err != nil {
-		return err
-	}
-	if keys < 6 {
-		x.add(driver.Bad, "tables", fmt.Sprintf("%d of 6 unique indexes are there and valid", keys), "drop hasp's tables while they are not in use, and run `hasp migrate`")
-		return nil
-	}
-	x.add(driver.Info, "tables", fmt.Sprintf("version %d in schema %q", x.there, x.opts.Schema), "")
-	return nil
-}
-
-// oldTransaction is how long one may be open before the rows it keeps from being vacuumed
-// are worth a word: every lock and release leaves one.
-const oldTransaction = 10 * time.Minute
-
-func (x *examination) oldTransactions() error {
-	var seconds, pid int64
-	err := one(x.ctx, x.r, `SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start))::bigint, 0),
-			coalesce((array_agg(pid ORDER BY xact_start))[1], 0)::bigint
-		FROM pg_stat_activity WHERE backend_xmin IS NOT NULL OR backend_xid IS NOT NULL`, nil, &seconds, &pid)
-	if err != nil {
-		return err
-	}
-	age := time.Duration(seconds) * time.Second
-	if age > oldTransaction {
-		x.add(driver.Warn, "vacuum", fmt.Sprintf("process %d has a transaction open for %s: rows that locks leave behind pile up, and busy names become slow", pid, age),
-			"end it; set idle_in_transaction_session_timeout")
-	} else {
-		x.add(driver.Info, "vacuum", "no old transaction keeps it from its work", "")
 	}
 	return nil
 }

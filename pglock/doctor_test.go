@@ -40,11 +40,11 @@ func TestDoctorHealthy(t *testing.T) {
 
 func TestDoctorFindings(t *testing.T) {
 	t.Parallel()
-	server := private(t, "max_connections = 12", "fsync = off", "synchronous_commit = off", "default_transaction_isolation = 'serializable'")
+	server := private(t, "max_connections = 13", "fsync = off", "synchronous_commit = off", "default_transaction_isolation = 'serializable'", "deadlock_timeout = 400ms")
 	testkit.WantFinding(t, findings(t, server.URL()), "tables", driver.Warn, "version 0")
 	testkit.Release(t, testkit.Lock(t, client(t, server.URL()), "doctor"))
 	sqlkit.Postgres(t, server.URL(), "ALTER TABLE hasp_entries DROP CONSTRAINT hasp_entries_session_id_key")
-	for range 6 { // beside those of the client and of the doctor
+	for range 7 { // beside those of the client and of the doctor
 		conn, err := pgx.Connect(t.Context(), server.URL())
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +56,12 @@ func TestDoctorFindings(t *testing.T) {
 	testkit.WantFinding(t, m, "synchronous_commit", driver.Warn, "off")
 	testkit.WantFinding(t, m, "isolation", driver.Warn, "serializable")
 	testkit.WantFinding(t, m, "tables", driver.Bad, "5 of 6")
-	testkit.WantFinding(t, m, "connections", driver.Warn, "of 9")
+	testkit.WantFinding(t, m, "connections", driver.Warn, "of 10")
+	advisory := sqlkit.With(server.URL(), "strategy=advisory")
+	testkit.WantFinding(t, findings(t, advisory), "deadlock_timeout", driver.Warn, "400 ms")
+	if f, found := findings(t, sqlkit.With(advisory, "slice=100ms"))["deadlock_timeout"]; found {
+		t.Errorf("with shorter slices: %+v", f)
+	}
 }
 
 func TestDoctorPooler(t *testing.T) {
