@@ -1,6 +1,7 @@
 package mysqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -29,7 +30,7 @@ func (s *store) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 		return x.found, err
 	}
 	for _, look := range []func(){
-		x.version, x.proxy, x.role, x.cluster, x.isolation, x.durability, x.timeouts, x.connections, x.clock, x.schema, x.history,
+		x.version, x.proxy, x.settings, x.clock, x.schema,
 	} {
 		look()
 	}
@@ -102,104 +103,89 @@ func (x *examination) proxy() {
 	}
 }
 
-func (x *examination) role() {
-	if x.variables["read_only"] == "ON" || x.variables["super_read_only"] == "ON" {
-		x.add(driver.Bad, "role", "the server is read-only, perhaps a replica", "connect to the primary")
+// check is a question about the server's variables: whether something is wrong, and what to say.
+type check struct {
+	subject    string
+	bad        bool
+	level      driver.Level
+	text, cure string // if it is wrong
+	fine       string // "": all is well without a word
+}
+
+const (
+	// shortSilence is a wait_timeout, in seconds, under which a pool's connections are forever made anew.
+	shortSilence = 60
+	// longHistory is how many old versions of rows InnoDB may keep before looking at a busy queue
+	// becomes slow.
+	longHistory = 1_000_000
+)
+
+func (x *examination) settings() {
+	for _, c := range x.checks() {
+		switch {
+		case c.bad:
+			x.add(c.level, c.subject, c.text, c.cure)
+		case c.fine != "":
+			x.add(driver.Info, c.subject, c.fine, "")
+		}
 	}
+}
+
+func (x *examination) checks() []check {
+	v, table := x.variables, x.store.opts.Strategy == StrategyTable
 	replicas := max(x.number(x.states, "Slaves_connected"), x.number(x.states, "Replicas_connected"))
 	semi := x.states["Rpl_semi_sync_master_status"] == "ON" || x.states["Rpl_semi_sync_source_status"] == "ON"
-	switch {
-	case x.store.opts.Strategy != StrategyTable:
-		x.add(driver.Info, "failover", "locks are not replicated: after a promotion no client holds any, and holders learn it by their connections", "")
-	case replicas > 0 && !semi:
-		x.add(driver.Warn, "failover", fmt.Sprintf("%d replicas, asynchronous: one that is promoted may have missed the newest grants, and two may hold", replicas),
-			"let the resource check tokens; semi-synchronous replication makes it rarer")
+	galera := v["wsrep_on"] == "ON"
+	binlog := v["log_bin"] == "ON"
+	silence, probes := x.number(v, "wait_timeout"), x.number(v, "tcp_keepalive_time")
+	most, used := x.number(v, "max_connections"), x.number(x.states, "Threads_connected")
+	inUse := fmt.Sprintf("%d of %d connections are in use", used, most)
+	history := x.number(x.states, "Innodb_history_list_length") // MariaDB; MySQL keeps it elsewhere
+	limit, ends := x.statementTime()
+	closed, cure := "", "raise it"
+	if !table && !x.store.own {
+		closed, cure = ", and with them the locks of a session that renews more rarely", "raise it, or choose a TTL of less than three times that"
+	}
+	return []check{
+		{"role", v["read_only"] == "ON" || v["super_read_only"] == "ON", driver.Bad, "the server is read-only, perhaps a replica", "connect to the primary", ""},
+		{"failover", table && replicas > 0 && !semi, driver.Warn,
+			fmt.Sprintf("%d replicas, asynchronous: one that is promoted may have missed the newest grants, and two may hold", replicas),
+			"let the resource check tokens; semi-synchronous replication makes it rarer", ""},
+		{"failover", !table, driver.Info, "locks are not replicated: after a promotion no client holds any, and holders learn it by their connections", "", ""},
+		{"galera", galera && table, driver.Warn,
+			"a Galera cluster: nodes that lock the same names at once undo each other's transactions, which are repeated; and waiters poll, since the nodes do not share GET_LOCK",
+			"have all clients use one node", ""},
+		{"galera", galera && !table, driver.Bad, "a Galera cluster: its nodes do not share GET_LOCK, so two clients can hold", "use the strategy table", ""},
+		{"isolation", false, driver.Info, "", "", cmp.Or(v["transaction_isolation"], v["tx_isolation"]) + "; hasp's own transactions are READ-COMMITTED in any case"},
+		{"binlog", binlog && v["binlog_format"] == "STATEMENT", driver.Bad,
+			"binlog_format is STATEMENT, with which READ-COMMITTED transactions are refused", "set binlog_format to ROW or MIXED", ""},
+		{"durability", v["innodb_flush_log_at_trx_commit"] != "1", driver.Warn, "innodb_flush_log_at_trx_commit is " + v["innodb_flush_log_at_trx_commit"] +
+			": after a crash of the machine the last commits are forgotten, and a lock may be granted twice", "set it to 1", "every commit is written to disk"},
+		{"durability", binlog && v["sync_binlog"] != "1", driver.Warn, "sync_binlog is " + v["sync_binlog"] + ": replicas may miss commits after a crash", "set it to 1", ""},
+		{"wait_timeout", silence >= 0 && silence < shortSilence, driver.Warn,
+			fmt.Sprintf("wait_timeout is %d s: idle connections are closed all the time%s", silence, closed), cure, ""},
+		{limit, ends > 0 && ends <= waitMost, driver.Warn,
+			fmt.Sprintf("the server ends each statement after %g s, and waiters wait in statements of up to %d s: they ask again, and those of getlock lose their places", ends, waitMost),
+			"set it to 0, or to more, for hasp's role", ""},
+		{"keepalive", !table && (probes <= 0 || probes > 120), driver.Warn,
+			"the server finds a connection that was cut in silence only after the system's TCP keepalive, often two hours: its lock stays as long",
+			"set tcp_keepalive_time (MariaDB), or net.ipv4.tcp_keepalive_time on the server's machine, to a minute", ""},
+		{"connections", most > 0 && used*10 > most*8, driver.Warn, inUse, "raise max_connections, or lower what pools may open", inUse},
+		{"history", history > longHistory, driver.Warn,
+			fmt.Sprintf("%d old versions of rows wait to be purged: some transaction has been open for long, and locking becomes slow", history),
+			"find it in information_schema.innodb_trx and end it", ""},
 	}
 }
 
-func (x *examination) cluster() {
-	if x.variables["wsrep_on"] != "ON" {
-		return
-	}
-	if x.store.opts.Strategy == StrategyTable {
-		x.add(driver.Warn, "galera", "a Galera cluster: nodes that lock the same names at once undo each other's transactions, which are repeated; and waiters poll, since the nodes do not share GET_LOCK",
-			"have all clients use one node")
-		return
-	}
-	x.add(driver.Bad, "galera", "a Galera cluster: neither GET_LOCK nor row locks are shared by its nodes, so two clients can hold", "use the strategy table")
-}
-
-func (x *examination) isolation() {
-	level := x.variables["transaction_isolation"]
-	if level == "" {
-		level = x.variables["tx_isolation"]
-	}
-	x.add(driver.Info, "isolation", level+"; hasp's own transactions are READ-COMMITTED in any case", "")
-	if x.variables["log_bin"] == "ON" && x.variables["binlog_format"] == "STATEMENT" {
-		x.add(driver.Bad, "binlog", "binlog_format is STATEMENT, with which READ-COMMITTED transactions are refused", "set binlog_format to ROW or MIXED")
-	}
-}
-
-func (x *examination) durability() {
-	const forgets = "after a crash of the machine the last commits are forgotten, and a lock may be granted twice"
-	if v := x.variables["innodb_flush_log_at_trx_commit"]; v != "1" {
-		x.add(driver.Warn, "durability", "innodb_flush_log_at_trx_commit is "+v+": "+forgets, "set it to 1")
-	} else {
-		x.add(driver.Info, "durability", "every commit is written to disk", "")
-	}
-	if v := x.variables["sync_binlog"]; x.variables["log_bin"] == "ON" && v != "1" {
-		x.add(driver.Warn, "durability", "sync_binlog is "+v+": replicas may miss commits after a crash", "set it to 1")
-	}
-}
-
-// shortSilence is a wait_timeout under which a pool's connections are forever made anew.
-const shortSilence = 60
-
-func (x *examination) timeouts() {
-	if n := x.number(x.variables, "wait_timeout"); n >= 0 && n < shortSilence {
-		text := fmt.Sprintf("wait_timeout is %d s: idle connections are closed all the time", n)
-		cure := "raise it"
-		if x.store.opts.Strategy != StrategyTable && !x.store.own {
-			text += ", and with them the locks of a session that renews more rarely"
-			cure = "raise it, or choose a TTL of less than three times that"
-		}
-		x.add(driver.Warn, "wait_timeout", text, cure)
-	}
-	x.statementTime()
-	if x.store.opts.Strategy == StrategyTable {
-		return
-	}
-	if n := x.number(x.variables, "tcp_keepalive_time"); n > 0 && n <= 120 {
-		x.add(driver.Info, "keepalive", fmt.Sprintf("a silent connection is examined after %d s", n), "")
-	} else {
-		x.add(driver.Warn, "keepalive", "the server finds a connection that was cut in silence only after the system's TCP keepalive, often two hours: its lock stays as long",
-			"set tcp_keepalive_time (MariaDB), or net.ipv4.tcp_keepalive_time on the server's machine, to a minute")
-	}
-}
-
-// statementTime looks for a limit that ends a statement which waits. MariaDB's is in seconds, as a decimal fraction, and for every
-// statement; MySQL's is in milliseconds and for SELECT, and getlock waits by a SELECT where it has no tokens.
-func (x *examination) statementTime() {
-	name := "max_statement_time"
-	seconds, _ := strconv.ParseFloat(x.variables[name], 64) // 0: there is no limit, or no such variable
+// statementTime is the limit, in seconds, that ends a statement which waits; 0: there is none. MariaDB's
+// is a decimal fraction, and for every statement; MySQL's is in milliseconds and for SELECT, and
+// getlock waits by a SELECT where it has no tokens.
+func (x *examination) statementTime() (name string, seconds float64) {
 	if ms := x.number(x.variables, "max_execution_time"); ms > 0 && x.store.opts.NoFence {
-		name, seconds = "max_execution_time", float64(ms)/1000
+		return "max_execution_time", float64(ms) / 1000
 	}
-	if seconds > 0 && seconds <= waitMost {
-		x.add(driver.Warn, name, fmt.Sprintf("the server ends each statement after %g s, and waiters wait in statements of up to %d s: they ask again, and those of getlock lose their places", seconds, waitMost),
-			"set it to 0, or to more, for hasp's role")
-	}
-}
-
-func (x *examination) connections() {
-	most, used := x.number(x.variables, "max_connections"), x.number(x.states, "Threads_connected")
-	text := fmt.Sprintf("%d of %d connections are in use", used, most)
-	switch {
-	case most > 0 && used*10 > most*8:
-		x.add(driver.Warn, "connections", text, "raise max_connections, or lower what pools may open")
-	default:
-		x.add(driver.Info, "connections", text, "")
-	}
+	seconds, _ = strconv.ParseFloat(x.variables["max_statement_time"], 64)
+	return "max_statement_time", seconds
 }
 
 // clockTolerance is how far the server's clock may be off before it is a finding.
@@ -255,18 +241,6 @@ func (x *examination) schema() {
 		case indexes < want:
 			x.add(driver.Bad, "tables", fmt.Sprintf("%s%s has %d of %d indexes", sc.prefix, table, indexes, want), "restore them as `hasp migrate --print` shows")
 		}
-	}
-}
-
-// longHistory is how many old versions of rows InnoDB may keep before looking at a busy
-// queue becomes slow.
-const longHistory = 1_000_000
-
-func (x *examination) history() {
-	n := x.number(x.states, "Innodb_history_list_length") // MariaDB; MySQL keeps it elsewhere
-	if n > longHistory {
-		x.add(driver.Warn, "history", fmt.Sprintf("%d old versions of rows wait to be purged: some transaction has been open for long, and locking becomes slow", n),
-			"find it in information_schema.innodb_trx and end it")
 	}
 }
 
