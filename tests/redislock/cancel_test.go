@@ -53,9 +53,11 @@ func TestCancelledRenewal(t *testing.T) {
 			if err := renewed(cancelled, "cancelled"); !errors.Is(err, context.Canceled) {
 				t.Errorf("renewal: %v", err)
 			}
-			if n := net.Stats().Accepted - before; n != 0 {
+			// The lone request's connection cannot be cancelled otherwise than by closing it; the subscriptions' stays.
+			if n := net.Stats().Accepted - before; n > 1 {
 				t.Errorf("%d connections were made anew", n)
 			}
+			before = net.Stats().Accepted
 			overdue := func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), T/10) }
 			if err := renewed(overdue, "overdue"); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("renewal: %v", err)

@@ -76,14 +76,15 @@ func TestCommandsInScripts(t *testing.T) {
 	costs("setnx: take and release a free lock", 10, func(int) { cycle(dialect, "c") })
 }
 
-// A client has two connections, with waiters and with many requests at once, too.
+// A client has two connections, one for requests and one for what it is told, and a third once requests were
+// under way at the same time.
 func TestConnections(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	connected := func(when string, want int) {
+	connected := func(when string, least, most int) {
 		t.Helper()
-		testkit.Until(t, fmt.Sprintf("%d connections %s", want, when), func() error {
-			if n := strings.Count(do(t, server, "CLIENT", "LIST"), " name=hasp "); n != want {
+		testkit.Until(t, fmt.Sprintf("%d to %d connections %s", least, most, when), func() error {
+			if n := strings.Count(do(t, server, "CLIENT", "LIST"), " name=hasp "); n < least || n > most {
 				return fmt.Errorf("%d", n)
 			}
 			return nil
@@ -92,9 +93,9 @@ func TestConnections(t *testing.T) {
 	holds, waits := client(t, server.URL()), client(t, server.URL())
 	l := testkit.Lock(t, holds, "a")
 	must(t, testkit.Lock(t, waits, "b").Release(t.Context()))
-	connected("for two clients", 4)
+	connected("for two clients", 4, 6)
 	got := testkit.Queued(t, waits, "a")
-	connected("with one that waits", 4)
+	connected("with one that waits", 4, 6)
 	must(t, l.Release(t.Context()))
 	must(t, testkit.Granted(t, got).Release(t.Context()))
 	var wg sync.WaitGroup
@@ -109,5 +110,5 @@ func TestConnections(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	connected("after many requests at once", 4)
+	connected("after many requests at once", 5, 6)
 }

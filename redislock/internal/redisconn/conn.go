@@ -162,6 +162,8 @@ func Refusal(err error) error {
 		if strings.Contains(err.Error(), "DB index is out of range") {
 			return fmt.Errorf("%w: the server has no database of this number: %w", driver.ErrInvalid, err)
 		}
+	case "READONLY", "MASTERDOWN":
+		return fmt.Errorf("%w: the server is a replica: the address does not lead to the master (with Sentinel, name that by ?sentinel=): %w", driver.ErrRefused, err)
 	case "OOM", "MISCONF", "NOREPLICAS", "EXHAUSTED":
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -16,9 +17,35 @@ func (c *rueidisConn) Eval(ctx context.Context, s *Script, call Call, replicas i
 			return c.evalReplicated(ctx, s, call, replicas)
 		})
 	}
-	return c.either(ctx, func(ctx context.Context, client rueidis.CommandClient) Reply {
-		return evalOnce(ctx, client, s, call)
-	})
+	ask := func() Reply {
+		return c.either(ctx, func(ctx context.Context, client rueidis.CommandClient) Reply {
+			return evalOnce(ctx, client, s, call)
+		})
+	}
+	r := ask()
+	if c.demoted(r) {
+		// It has done nothing, so that asking again repeats nothing. The name may lead to another server by now.
+		r = ask()
+	}
+	return r
+}
+
+// redialPause bounds how often connections are closed because a server is no master: where it stays so,
+// each request would close those of all others.
+const redialPause = time.Second
+
+// demoted reports that the server is a replica now, and sees to it that the next request dials anew: a
+// server that becomes a replica keeps its connections, and a client that keeps them, too, would never
+// find the master that a fixed name leads to since.
+func (c *rueidisConn) demoted(r Reply) bool {
+	if code := Answered(r.Err); code != "READONLY" && code != "MASTERDOWN" || c.topology == Cluster || c.dialer == nil {
+		return false
+	}
+	now := time.Now().UnixNano()
+	if last := c.redialled.Load(); now-last > int64(redialPause) && c.redialled.CompareAndSwap(last, now) {
+		c.Redial("")
+	}
+	return true
 }
 
 // evalOnce sends the hash, and the text if that was refused as unknown.
@@ -33,13 +60,16 @@ func evalOnce(ctx context.Context, client rueidis.CommandClient, s *Script, call
 // evalReplicated needs a dedicated connection: WAIT counts the writes of its connection, and
 // blocks the requests behind it.
 func (c *rueidisConn) evalReplicated(ctx context.Context, s *Script, call Call, replicas int) Reply {
-	d, release := c.client.Dedicate()
-	defer release()
+	d := c.waiting.take(c.client)
+	ended := false
+	defer func() { c.waiting.give(d, ended) }()
 	r := evalOnce(ctx, d, s, call)
 	if r.Err != nil {
+		ended = Answered(r.Err) != ""
 		return r
 	}
 	ack := reply(d.Do(ctx, d.B().Arbitrary("WAIT", strconv.Itoa(replicas), strconv.Itoa(int(WaitBound/time.Millisecond))).Build()))
+	ended = ack.Err == nil || Answered(ack.Err) != ""
 	if n, _ := ack.Value.(int64); ack.Err == nil && n < int64(replicas) {
 		ack.Err = fmt.Errorf("%d of %d replicas have it after %s", n, replicas, WaitBound)
 	}
@@ -47,6 +77,61 @@ func (c *rueidisConn) evalReplicated(ctx context.Context, s *Script, call Call, 
 		return Reply{Err: Unconfirmed(ack.Err)}
 	}
 	return r
+}
+
+// waitConns are connections for requests that wait for replicas. They are not given back to rueidis, which
+// would send UNSUBSCRIBE over each: see pubsub.
+type waitConns struct {
+	mu     sync.Mutex
+	idle   []rueidis.DedicatedClient
+	closed bool
+}
+
+// mostIdle bounds the connections that are kept.
+const mostIdle = 16
+
+func (w *waitConns) take(client rueidis.Client) rueidis.DedicatedClient {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := len(w.idle); n > 0 {
+		d := w.idle[n-1]
+		w.idle = w.idle[:n-1]
+		return d
+	}
+	d, _ := client.Dedicate() // Close gives it back
+	return d
+}
+
+// give takes a connection back, and closes one on which a request has not ended.
+func (w *waitConns) give(d rueidis.DedicatedClient, ended bool) {
+	w.mu.Lock()
+	keep := ended && !w.closed && len(w.idle) < mostIdle
+	if keep {
+		w.idle = append(w.idle, d)
+	}
+	w.mu.Unlock()
+	if !keep {
+		d.Close()
+	}
+}
+
+// drop closes those that are idle. It is called when any connection has ended: it may be one of them, which
+// the next request would find out as an unknown outcome.
+func (w *waitConns) drop() {
+	w.mu.Lock()
+	all := w.idle
+	w.idle = nil
+	w.mu.Unlock()
+	for _, d := range all {
+		d.Close() // which calls drop again, with nothing left
+	}
+}
+
+func (w *waitConns) close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.drop()
 }
 
 // Unconfirmed is the error of a request that the server has executed, and whose WAIT has failed. An answer to
@@ -75,7 +160,7 @@ func eval(client rueidis.CommandClient, s *Script, call Call) rueidis.Completed 
 const maxPipeline = 1000
 
 func (c *rueidisConn) EvalAll(ctx context.Context, s *Script, calls []Call) []Reply {
-	if len(calls) == 1 && c.idle != nil && c.pubsub.stands() == nil {
+	if len(calls) == 1 && c.idle != nil && !c.pipeline.made() {
 		return []Reply{c.Eval(ctx, s, calls[0], 0)} // a server may take no further connection, and the locks last
 	}
 	if len(calls) == 1 { // on the shared connection if there is one: a renewal that is cancelled closes the other
@@ -92,6 +177,9 @@ func (c *rueidisConn) EvalAll(ctx context.Context, s *Script, calls []Call) []Re
 				return failed(err), err
 			}
 			rs := evalPipeline(ctx, client, s, batch)
+			if c.demoted(rs[len(rs)-1]) {
+				rs = evalPipeline(ctx, client, s, batch)
+			}
 			return rs, rs[len(rs)-1].Err
 		}, failed)...)
 	}

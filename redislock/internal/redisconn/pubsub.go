@@ -5,34 +5,35 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/redis/rueidis"
 )
 
-// pubsub is the connection for all subscriptions. It is a dedicated one:
+// pubsub is the connection for all subscriptions, and for nothing else: a server closes one whose
+// messages pile up, and renewals must not end with it. It is a dedicated one:
 // rueidis calls a hook on the goroutine that has read the message, and Receive's callback on a
 // second goroutine. The hook saves that hand-over, and only dedicated connections have hooks.
+//
+// UNSUBSCRIBE is never sent. A server that refuses it (MISCONF, BUSY, MASTERDOWN) answers out of
+// rueidis's order, which panics then. A channel without listeners stays subscribed until there are
+// many such channels, or none with listeners; then the connection is closed, and the listeners that
+// are left subscribe anew, as they do after any other break.
 type pubsub struct {
 	client rueidis.Client
-
-	// requests says that the connection is also for requests, and stays open without listeners.
-	requests bool
 
 	// retries is how many more nodes are tried when one does not answer. In a cluster every node
 	// forwards the messages that are published at another, and a node that hangs must not keep
 	// a client from locking at the others.
 	retries int
 
-	// lock is held by the goroutine that changes the connection's subscriptions, also during
-	// its request, so that the server sees the changes in their order: an UNSUBSCRIBE that
-	// arrives after the next SUBSCRIBE to the channel would end that subscription. A channel and
-	// not a mutex, because the context of a goroutine that waits for it may end.
-	lock   chan struct{}
-	conn   atomic.Pointer[pubsubConn] // the last one, nil at first. Changed with the lock
-	made   atomic.Int64               // connections
-	closed bool                       // guarded by lock
+	// lock is held by the goroutine that changes the connection's subscriptions, also during its
+	// request. A channel and not a mutex, because the context of a goroutine that waits for it may end.
+	lock chan struct{}
+	conn *pubsubConn // the last one, nil at first; guarded by lock
 }
+
+// mostUnused is how many channels without listeners a connection keeps at least.
+const mostUnused = 100
 
 func newPubsub(client rueidis.Client) *pubsub {
 	p := &pubsub{client: client, lock: make(chan struct{}, 1)}
@@ -49,7 +50,7 @@ type pubsubConn struct {
 	err    error
 
 	mu        sync.Mutex
-	listeners map[string][]*subscription // by channel, once the server has been asked
+	listeners map[string][]*subscription // by channel, once the server has been asked; perhaps none
 	confirmed map[string]bool            // channels that the server has confirmed
 }
 
@@ -97,66 +98,21 @@ func (p *pubsub) enter(ctx context.Context, channel string, s *subscription) (*p
 		err = l.conn.Do(withoutDeadline{ctx}, l.conn.B().Subscribe().Channel(channel).Build()).Error()
 	}
 	if err != nil {
-		// drop takes over the lock: the next goroutine must not find a channel that looks as
-		// if the server had been asked for it.
-		go p.drop(l, channel, s)
+		l.forget(channel) // the next goroutine must not find a channel that looks as if it was asked for
+		p.drop(l, channel, s)
 		return nil, convertError(err)
 	}
 	<-p.lock
 	return l, nil
 }
 
-// stands returns the connection if there is one.
-func (p *pubsub) stands() *pubsubConn {
-	if l := p.conn.Load(); l != nil && !l.ended() {
-		return l
-	}
-	return nil
-}
-
-// use returns the connection, for requests. Those that wait for one to be made share the outcome,
-// also if it fails: each of them dialling after the other would keep the last one waiting for long.
-func (p *pubsub) use(ctx context.Context) (rueidis.CommandClient, error) {
-	if l := p.stands(); l != nil {
-		return l.conn, nil
-	}
-	before := p.made.Load()
-	select {
-	case p.lock <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	defer func() { <-p.lock }()
-	if l := p.conn.Load(); l != nil && p.made.Load() > before {
-		if l.ended() {
-			return nil, l.err
-		}
-		return l.conn, nil
-	}
-	l, err := p.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return l.conn, nil
-}
-
-// close ends the connection, unless there are listeners: the last of them does.
-func (p *pubsub) close() {
-	p.lock <- struct{}{}
-	defer func() { <-p.lock }()
-	p.closed = true
-	if l := p.conn.Load(); l != nil && l.unused() {
-		l.conn.Close()
-	}
-}
-
 // open returns the present connection, or makes one; the caller has the lock. rueidis takes no
 // context for this dial, so that an abandoned dial ends by its time-out.
 func (p *pubsub) open(ctx context.Context) (*pubsubConn, error) {
-	if l := p.stands(); l != nil {
-		return l, nil
+	old := p.conn
+	if old != nil && !old.ended() {
+		return old, nil
 	}
-	old := p.conn.Load()
 	made := make(chan *pubsubConn, 1)
 	go func() { made <- dialPubsub(p.client) }()
 	select {
@@ -164,8 +120,7 @@ func (p *pubsub) open(ctx context.Context) (*pubsubConn, error) {
 		if old != nil && old.unused() {
 			old.conn.Close() // otherwise its last listener does
 		}
-		p.conn.Store(l)
-		p.made.Add(1)
+		p.conn = l
 		if l.ended() {
 			return nil, l.err
 		}
@@ -238,49 +193,54 @@ func (l *pubsubConn) confirm(channel string) []*subscription {
 // server has also answered, add calls the listener's up at once.
 func (l *pubsubConn) add(channel string, s *subscription) (asked bool) {
 	l.mu.Lock()
-	old := l.listeners[channel]
+	old, asked := l.listeners[channel]
 	l.listeners[channel] = append(slices.Clip(old), s)
 	confirmed := l.confirmed[channel]
 	l.mu.Unlock()
 	if confirmed {
 		s.up()
 	}
-	return len(old) > 0
+	return asked
 }
 
-// drop ends one subscription, and closes the connection with the last one, unless it is for requests,
-// too. The caller has the lock, and drop releases it.
+// forget is for a channel that the server may not have been asked for: the next listener asks.
+func (l *pubsubConn) forget(channel string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.listeners, channel)
+	delete(l.confirmed, channel)
+}
+
+// drop ends one subscription, and closes a connection that has no other, or too many channels
+// without any. The caller has the lock, and drop releases it.
 func (p *pubsub) drop(l *pubsubConn, channel string, s *subscription) {
 	defer func() { <-p.lock }()
-	last, none := l.remove(channel, s)
-	current := p.conn.Load() == l
-	switch {
-	case none && (!current || !p.requests || p.closed):
-		if current {
-			p.conn.Store(nil)
+	used, unused := l.remove(channel, s)
+	if used == 0 || unused > max(used, mostUnused) {
+		if p.conn == l {
+			p.conn = nil
 		}
 		l.conn.Close()
-	case last && !l.ended():
-		ctx, cancel := context.WithTimeout(context.Background(), WaitBound)
-		defer cancel()
-		_ = l.conn.Do(withoutDeadline{ctx}, l.conn.B().Unsubscribe().Channel(channel).Build()).Error()
 	}
 }
 
 // unused reports that there are no listeners.
 func (l *pubsubConn) unused() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.listeners) == 0
+	used, _ := l.remove("", nil)
+	return used == 0
 }
 
-func (l *pubsubConn) remove(channel string, s *subscription) (last, none bool) {
+// remove removes a listener, and counts the channels with and without any.
+func (l *pubsubConn) remove(channel string, s *subscription) (used, unused int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	rest := slices.DeleteFunc(slices.Clone(l.listeners[channel]), func(x *subscription) bool { return x == s })
-	if l.listeners[channel] = rest; len(rest) == 0 {
-		delete(l.listeners, channel)
-		delete(l.confirmed, channel)
+	if old, asked := l.listeners[channel]; asked {
+		l.listeners[channel] = slices.DeleteFunc(slices.Clone(old), func(x *subscription) bool { return x == s })
 	}
-	return len(rest) == 0, len(l.listeners) == 0
+	for _, all := range l.listeners {
+		if len(all) > 0 {
+			used++
+		}
+	}
+	return used, len(l.listeners) - used
 }

@@ -2,6 +2,7 @@ package redisconn_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -77,7 +78,7 @@ func listens(t *testing.T, server *backends.Redis, channels, connections int) {
 }
 
 // All subscriptions share a connection and those to one channel a subscription; each ends
-// by itself, and the last one closes the connection.
+// by itself without a word to the server, and the last one closes the connection.
 func TestSubscriptionsShare(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := connect(t, redisconn.Config{Addrs: []string{server.Addr}})
@@ -97,7 +98,11 @@ func TestSubscriptionsShare(t *testing.T) {
 	if err := <-end2; err != context.Canceled {
 		t.Errorf("ended with %v", err)
 	}
-	listens(t, server, 1, 1)
+	listens(t, server, 2, 1) // "a" as well, whose messages have no listener
+	again2, _, stop3 := listen(t, c, "a")
+	publish(t, server, "a", "again")
+	receives(t, again2, "again")
+	stop3()
 	stopB()
 	listens(t, server, 0, 0)
 	again, ended, _ := listen(t, c, "a")
@@ -115,21 +120,32 @@ func TestSubscriptionsShare(t *testing.T) {
 	}
 }
 
-// Others come and go on the same channel: an UNSUBSCRIBE never silences one who has just
-// come, nor one who stays.
+// Others come and go, on the same channel and on ever new ones. A listener that stays hears all along, also when
+// the connection is closed because most of its channels are unused; and no UNSUBSCRIBE is sent, to
+// which a server may answer in a way that ends the process: see pubsub.
 func TestSubscriptionsChurn(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := connect(t, redisconn.Config{Addrs: []string{server.Addr}})
-	stays, _, _ := listen(t, c, "busy")
-	var wg sync.WaitGroup
-	for range 4 {
+	messages, subscribed := make(chan string, 1000), make(chan struct{}, 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg, stays sync.WaitGroup
+	l := &redisconn.Listener{
+		Conn: c, Channel: "busy", Message: func(text string) { messages <- text },
+		Subscribed: func(context.Context) { subscribed <- struct{}{} },
+	}
+	stays.Go(func() { l.Run(ctx) })
+	defer stays.Wait()
+	defer cancel()
+	<-subscribed
+	for worker := range 4 {
 		wg.Go(func() {
-			for i := range 50 {
-				channel := fmt.Sprint("churn", i%2)
-				got, _, stop := listen(t, c, channel)
+			for i := range 100 {
+				channel := fmt.Sprint("churn", worker, i/2) // each twice
+				got, ended, stop := listen(t, c, channel)
 				publish(t, server, channel, "x")
 				select {
 				case <-got:
+				case <-ended: // the connection was closed meanwhile
 				case <-time.After(30 * time.Second):
 					t.Errorf("silenced on %s", channel)
 				}
@@ -138,7 +154,23 @@ func TestSubscriptionsChurn(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	publish(t, server, "busy", "still here")
-	receives(t, stays, "still here")
-	listens(t, server, 1, 1)
+	testkit.Until(t, "a message for the one that stays", func() error {
+		publish(t, server, "busy", "still here")
+		select {
+		case <-messages:
+			return nil
+		case <-time.After(time.Second):
+			return errors.New("none")
+		}
+	})
+	if len(subscribed) == 0 {
+		t.Error("the connection was never closed: the server keeps every channel that was ever used")
+	}
+	if n, _ := listening(t, server); n > 250 {
+		t.Errorf("%d channels are left at the server", n)
+	}
+	stats, err := server.Do("INFO", "commandstats")
+	if err != nil || strings.Contains(stats, "cmdstat_unsubscribe") || !strings.Contains(stats, "cmdstat_subscribe") {
+		t.Errorf("UNSUBSCRIBE was sent, or SUBSCRIBE was not: %v\n%s", err, stats)
+	}
 }

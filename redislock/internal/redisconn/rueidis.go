@@ -12,13 +12,16 @@ import (
 )
 
 // rueidisConn uses redis/rueidis: the requests of all goroutines share one connection and are
-// pipelined. Of a single server that Open has connected to, that is the connection of the
-// subscriptions, and a request while no other is under way has another one: see idleConn.
+// pipelined, the subscriptions have another one, and of a single server that Open has connected to a
+// request while no other is under way a third: see idleConn. There the first two are made when they are needed.
 type rueidisConn struct {
 	client    rueidis.Client // if idle is not nil, for Dedicate and B alone: see onDemand
 	pubsub    *pubsub
-	idle      *idleConn // nil unless Open has connected to a single server
-	dialer    *dialer   // nil if the client is the user's
+	waiting   waitConns
+	redialled atomic.Int64 // when connections were closed because the server was no master
+	idle      *idleConn    // nil unless Open has connected to a single server
+	pipeline  pipeline     // then, the connection that requests share
+	dialer    *dialer      // nil if the client is the user's
 	label     string
 	topology  Topology
 	slotNodes slotNodes // the nodes of a cluster's slots
@@ -77,7 +80,10 @@ func Open(ctx context.Context, cfg Config) (Conn, error) {
 
 func open(cfg Config) (*rueidisConn, error) {
 	c := &rueidisConn{label: cfg.Label}
-	c.dialer = newDialer(func() { c.healthy.Store(false) })
+	c.dialer = newDialer(func() {
+		c.healthy.Store(false)
+		c.waiting.drop()
+	})
 	var err error
 	if cfg.Sentinel == "" && len(cfg.Addrs) == 1 {
 		if c.idle, err = openIdleConn(cfg); err != nil {
@@ -91,7 +97,11 @@ func open(cfg Config) (*rueidisConn, error) {
 	}
 	c.topology = topologyOf(c.client)
 	c.pubsub = newPubsub(c.client)
-	c.pubsub.requests = c.idle != nil
+	c.pipeline = pipeline{turn: make(chan struct{}, 1), connect: func() (rueidis.Client, error) {
+		o := cfg.options(c.dialer)
+		o.ForceSingleClient = true
+		return rueidis.NewClient(o)
+	}}
 	return c, nil
 }
 
@@ -172,7 +182,46 @@ func (c *rueidisConn) shared(ctx context.Context) (rueidis.CommandClient, error)
 	if c.idle == nil {
 		return c.client, nil
 	}
-	return c.pubsub.use(ctx)
+	return c.pipeline.use(ctx)
+}
+
+// pipeline is a client that is made when it is first needed: most programs never make two requests at once.
+type pipeline struct {
+	turn    chan struct{} // held while it is made; of size 1
+	connect func() (rueidis.Client, error)
+	client  atomic.Pointer[rueidis.Client]
+}
+
+func (p *pipeline) use(ctx context.Context) (rueidis.CommandClient, error) {
+	if c := p.client.Load(); c != nil {
+		return *c, nil
+	}
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if c := p.client.Load(); c != nil {
+		return *c, nil
+	}
+	c, err := p.connect() // bounded by the dial time-out
+	if err != nil {
+		return nil, err
+	}
+	p.client.Store(&c)
+	return c, nil
+}
+
+// made reports whether there is a connection by now.
+func (p *pipeline) made() bool { return p.client.Load() != nil }
+
+// close ends it, also one that is being made.
+func (p *pipeline) close() {
+	p.turn <- struct{}{} // and never gives it back
+	if c := p.client.Load(); c != nil {
+		(*c).Close()
+	}
 }
 
 // either runs a request on either connection. With other requests under way the shared one is faster.
@@ -225,16 +274,15 @@ func (c *rueidisConn) Redial(node string) {
 }
 
 func (c *rueidisConn) Close() {
+	c.waiting.close()
 	if c.dialer == nil {
 		return
 	}
-	// rueidis waits up to a second for the answer of a silent server.
-	go func() {
-		c.client.Close()
-		c.pubsub.close()
-	}()
+	// In the background: rueidis waits up to a second for the answer of a silent server.
+	go c.client.Close()
 	if c.idle != nil {
 		go c.idle.client.Close()
+		go c.pipeline.close()
 	}
 }
 
