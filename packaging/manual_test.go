@@ -51,7 +51,7 @@ func TestManual(t *testing.T) {
 		}
 	}
 	for _, has := range []string{
-		"\n       75  busy, or the wait ended (--busy-code, --skip-ok change it); with\n           hasp deadlocks, a circle was found\n",
+		"\n       75  busy, or the wait ended (--busy-code, --skip-ok change it); with\n           hasp deadlocks, a cycle was found\n",
 		"\n           store = redis://:secret@db.example.org\n           ttl = 30s\n", "\n       --shared and --permits\n           not on redlock; ", "\nSEE ALSO\n       hasp-completion(1), ",
 	} {
 		if !strings.Contains(texts["hasp.1"], has) {

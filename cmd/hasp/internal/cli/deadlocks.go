@@ -13,16 +13,16 @@ func (a *app) deadlocksCommand() *cobra.Command {
 	var f storeFlags
 	c := &cobra.Command{
 		Use:   "deadlocks [flags]",
-		Short: "find holders that wait for each other in a circle",
-		Long: `Read the queues of all locks and print each circle of owners in which each waits
-for a lock that the next one holds. A circle is certain if its owners tell the
+		Short: "find holders that wait for each other in a cycle",
+		Long: `Read the queues of all locks and print each cycle of owners in which each waits
+for a lock that the next one holds. A cycle is certain if its owners tell the
 store what they hold while they wait (programs that lock with the context of
-their lease, nested runs of hasp). Otherwise the circle is only suspected: the
+their lease, nested runs of hasp). Otherwise the cycle is only suspected: the
 same process holds one lock and waits for another, perhaps in different tasks.
-Exit code 75 if there is a circle, 0 if there is none.`,
+Exit code 75 if there is a cycle, 0 if there is none.`,
 		Example: "  hasp deadlocks && echo all is well",
 	}
-	f.add(c.Flags(), "one JSON object per circle and line")
+	f.add(c.Flags(), "one JSON object per cycle and line")
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return usage("deadlocks takes no arguments: %s", cmd.UseLine())
@@ -41,7 +41,7 @@ func (a *app) deadlocks(f *storeFlags) error {
 			if f.json {
 				err = a.printJSON(d)
 			} else {
-				err = a.print("%s", circle(d, time.Now()))
+				err = a.print("%s", cycle(d, time.Now()))
 			}
 			if err != nil {
 				return err
@@ -55,7 +55,7 @@ func (a *app) deadlocks(f *storeFlags) error {
 	})
 }
 
-func circle(d hasp.Deadlock, now time.Time) *table {
+func cycle(d hasp.Deadlock, now time.Time) *table {
 	kind := "SUSPECTED"
 	if d.Certain {
 		kind = "DEADLOCK"

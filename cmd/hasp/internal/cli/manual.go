@@ -49,7 +49,7 @@ const exitHelp = `EXIT CODES
          elect tries until a signal comes
   70     internal error
   75     busy, or the wait ended (--busy-code, --skip-ok change it); with hasp
-         deadlocks, a circle was found
+         deadlocks, a cycle was found
   76     lock lost, command stopped; or, with hasp fence, a stale token
   78     configuration: bad or empty store URL, not supported there, nested lock;
          or the store refuses: no permission, read-only, full; with hasp doctor,
@@ -106,7 +106,7 @@ REQUESTS
 SEVERAL LOCKS
   run and try take -l NAME -l NAME -- CMD: all the locks or none, in an order
   that all clients share, so that two such runs never wait for each other in a
-  circle. With -l there is no other NAME. --shared and --permits are for all of
+  cycle. With -l there is no other NAME. --shared and --permits are for all of
   them; the loss of one is the loss of all.
 
 WITHOUT --
