@@ -14,6 +14,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
 	"github.com/spf13/cobra"
@@ -108,7 +109,7 @@ func (a *app) root() *cobra.Command {
 processes of a machine with no set-up at all, among machines through the store
 you already have.
 
-  hasp run nightly-report -- ./report.sh` + "\n\n" + manual,
+  hasp run nightly-report -- ./report.sh` + "\n\n" + manual.Common,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},

@@ -5,24 +5,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/spf13/cobra"
 )
-
-// configManual documents the configuration files.
-const configManual = `CONFIGURATION FILES
-  ~/.config/hasp/config and then /etc/hasp/config set what neither the command
-  line nor the environment has set. A line is "key = value"; a key is the name of
-  a flag that has a variable. A line that begins with # is a comment.
-    # locks of the deploy team
-    store = redis://:secret@db.example.org
-    ttl = 30s
-  Unknown keys and bad values are errors (78) that name file and line. A file with
-  a password must be readable by its owner alone (chmod 600); one that belongs to
-  another user than root and you, or that others may write, is refused.
-  $XDG_CONFIG_HOME takes the place of ~/.config. Root's is that of its account,
-  not that of HOME. A command under hasp run finds the same files, other than
-  variables. hasp config shows what is in force.
-`
 
 // configuration is the output of config.
 type configuration struct {
@@ -50,7 +35,7 @@ func (a *app) configCommand() *cobra.Command {
 makes, where it stands, and which files were read. Passwords are not shown. The
 store is not asked for anything.
 
-` + configManual,
+` + manual.Config,
 		Example: "  hasp config\n  HASP_WAIT=30s hasp config --json",
 	}
 	f.add(c.Flags(), "as a JSON object")

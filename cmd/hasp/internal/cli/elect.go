@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/spf13/cobra"
 )
 
@@ -32,7 +33,7 @@ With --observe NAME run nothing: print the present leader, and a line at every
 change, until a signal comes. With --once print the present leader and end; exit
 code 1 if there is none.
 
-` + runManual,
+` + manual.Run,
 		Example: "  hasp elect --value $(hostname):8080 scheduler -- ./scheduler\n  hasp elect --observe scheduler",
 	}
 	fs := c.Flags()

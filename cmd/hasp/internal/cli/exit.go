@@ -14,7 +14,7 @@ import (
 )
 
 // The exit codes: those of sysexits.h where one fits, of timeout(1) and the shell
-// otherwise. exitHelp documents them.
+// otherwise. manual.Exit documents them.
 const (
 	exitOK            = 0
 	exitNo            = 1 // of the verbs that are asked a question

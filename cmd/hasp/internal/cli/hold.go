@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
 	"github.com/spf13/cobra"
 )
@@ -43,7 +44,7 @@ it holds several, all or none.
 
 Under cron or as a service standard input ends at once; give it one that does not.
 
-` + exportManual,
+` + manual.Export,
 		Example: "  coproc hasp hold deploy; read -u ${COPROC[0]}; ...; exec {COPROC[1]}>&-\n" +
 			"  eval \"$(hasp hold --export deploy)\"; ./build; hasp release --mine\n" +
 			"  eval \"$(hasp hold --export -l accounts -l stock)\"",

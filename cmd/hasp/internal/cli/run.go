@@ -8,6 +8,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/spf13/cobra"
 )
 
@@ -25,7 +26,7 @@ func (a *app) runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run [flags] NAME -- CMD [ARGS...]",
 		Short: "wait for a lock, run a command under it, release it",
-		Long:  "Wait for the lock NAME, first come, first served, run CMD, and release the lock\nwhen CMD and everything it started in its process group has ended.\n\n" + runManual,
+		Long:  "Wait for the lock NAME, first come, first served, run CMD, and release the lock\nwhen CMD and everything it started in its process group has ended.\n\n" + manual.Run,
 		Example: "  hasp run nightly-report -- ./report.sh\n" +
 			"  hasp run --wait 30s deploy -- make deploy\n" +
 			"  hasp run --skip-ok backup -- pg_dump -f /backup/db.sql   # from cron\n" +
@@ -41,7 +42,7 @@ func (a *app) tryCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "try [flags] NAME -- CMD [ARGS...]",
 		Short:   "run a command if its lock is free",
-		Long:    "Run CMD under the lock NAME if the lock is free at this moment, and do not wait\nfor it otherwise: run --no-wait.\n\n" + runManual,
+		Long:    "Run CMD under the lock NAME if the lock is free at this moment, and do not wait\nfor it otherwise: run --no-wait.\n\n" + manual.Run,
 		Example: "  hasp try --skip-ok poll-feed -- ./poll.sh",
 	}
 	f.add(c)

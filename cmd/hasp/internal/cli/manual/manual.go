@@ -1,7 +1,8 @@
-package cli
+// Package manual has the long parts of the help.
+package manual
 
-// manual is the part of the help that belongs to all verbs.
-const manual = `STORE
+// Common is the part of the help that belongs to all verbs.
+const Common = `STORE
   --store URL, or HASP_STORE, or store in a configuration file; without any the
   file store of this user on this machine: $XDG_STATE_HOME/hasp or ~/.local/state/hasp, for root /var/lib/hasp.
   So two users of a machine do not share locks unless they name a store. Every
@@ -36,11 +37,11 @@ FLAGS BY ENVIRONMENT
   setting for all can stand in the store's URL (?ttl=60s). The variables that hasp
   run sets for its command (hasp run --help) are defaults of hasp fence only.
 
-` + configManual + `
-` + exitHelp
+` + Config + `
+` + Exit
 
-// exitHelp documents the exit codes.
-const exitHelp = `EXIT CODES
+// Exit documents the exit codes.
+const Exit = `EXIT CODES
   0-255  the command's own
   128+n  the command was killed by signal n, or hasp was while it waited
   1      the answer is no: who --held, elect --observe --once
@@ -60,8 +61,8 @@ const exitHelp = `EXIT CODES
   A command may use these numbers itself: --status-fd and --json give the true
   outcome.`
 
-// runManual is the part of the help that belongs to the verbs that run a command.
-const runManual = `The command is executed as it is, never through a shell, and owns standard input,
+// Run is the part of the help that belongs to the verbs that run a command.
+const Run = `The command is executed as it is, never through a shell, and owns standard input,
 output and error. It runs in a separate process group. hasp releases the lock when
 the whole group is gone, with all that the command left in the background. hasp
 neither waits for nor stops a process that leaves the group (setsid: daemons; the
@@ -134,4 +135,51 @@ ENVIRONMENT OF THE COMMAND
   --pass-credentials is given; in hasp's environment they are masked.
   A nested run that would wait for a lock of an ancestor is refused (78).
 
-` + exitHelp
+` + Exit
+
+// Config documents the configuration files.
+const Config = `CONFIGURATION FILES
+  ~/.config/hasp/config and then /etc/hasp/config set what neither the command
+  line nor the environment has set. A line is "key = value"; a key is the name of
+  a flag that has a variable. A line that begins with # is a comment.
+    # locks of the deploy team
+    store = redis://:secret@db.example.org
+    ttl = 30s
+  Unknown keys and bad values are errors (78) that name file and line. A file with
+  a password must be readable by its owner alone (chmod 600); one that belongs to
+  another user than root and you, or that others may write, is refused.
+  $XDG_CONFIG_HOME takes the place of ~/.config. Root's is that of its account,
+  not that of HOME. A command under hasp run finds the same files, other than
+  variables. hasp config shows what is in force.
+`
+
+// Export is the part of the help of hold that is about --export.
+const Export = `OVER SEVERAL STEPS OF A SCRIPT
+  eval "$(hasp hold --export NAME)" waits for the lock and goes on. A background
+  process holds it until hasp release --mine, until the shell ends in any way
+  (kill -9 too), or until --max-hold. A subshell counts as its shell. hasp who
+  --mine exits with 0 while the lock is held and with 76 when it is not; so does
+  hasp release --mine if the lock was not held to the end. Both take NAMEs if the
+  shell has several such locks. Several are taken together, all or none, with -l as
+  in hasp run; they are lost and given back together, too.
+  If there is no lock, the text ends a script with hasp's exit code, also one
+  without set -e; an interactive shell only gets the code as its status. To decide
+  yourself: text=$(hasp hold --export NAME) || ...; eval "$text". That also ends
+  where hasp is missing or was killed: then there is no text, and eval does nothing.
+  Called by a program that waits for it (timeout, sudo, a script), or in a script
+  without a #! line, hasp cannot see which shell is meant. The text then gives the
+  lock back and ends the script with 78. Name the shell: --pid $$, and with it
+  --on-lost stop if it is to get TERM on a loss.
+  The text sets HASP_NAME, HASP_TOKEN, HASP_HOLDER, HASP_DEADLINE and HASP_HELD as
+  for a command of hasp run (with -l HASP_NAME_1 and so on), and HASP_HOLD, the holder's socket. It has no
+  password and no HASP_STORE.
+  On a loss the shell gets TERM (--on-lost stop); with signal:NAME that signal,
+  with ignore none. Standard error says it in any case. A command that the shell
+  is running does not get the signal and works on: hasp run ends all in time, and
+  is better wherever one command can do all of the work.
+  A CI job with a new shell for each step: bind the lock to a process that
+  outlives these (--pid N), or to a time (--pid 0 --max-hold 30m), and hand the
+  HASP_ variables to the next step. The holder then has no standard error.
+  The end of a process is told by the system on Linux (pidfd) and looked for each
+  second elsewhere; there name the shell, --pid $$, since $(...) may be another
+  process than the shell.`
