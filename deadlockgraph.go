@@ -50,10 +50,14 @@ func (g *waitGraph) connect() {
 	g.byID, g.bySess, g.holds = map[string]*waitNode{}, map[string][]*waitNode{}, map[string][]*waitNode{}
 	for _, n := range g.nodes {
 		g.byID[n.entry.ID] = n
-		for _, id := range n.entry.Holds {
+		told := n.entry.Holds
+		if n.entry.Owner.Via != "" {
+			told = nil // any client of the server can say that it holds another's lock
+		}
+		for _, id := range told {
 			g.holds[id] = append(g.holds[id], n)
 		}
-		if s := n.entry.Session; s != "" && len(n.entry.Holds) == 0 {
+		if s := n.entry.Session; s != "" && len(told) == 0 {
 			g.bySess[s] = append(g.bySess[s], n)
 		}
 	}

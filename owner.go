@@ -1,11 +1,13 @@
 package hasp
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -22,15 +24,16 @@ type Owner struct {
 	// Listens: it is told of requests (see Revocable).
 	Listens bool `json:"listens,omitempty"`
 
+	// Via is the token by which a client of hasp serve has come in. What such an owner says of itself
+	// is not checked by anybody.
+	Via string `json:"via,omitempty"`
+
 	// Raw is the text that another lock library wrote in the owner's place, if any.
 	Raw string `json:"raw,omitempty"`
 }
 
 // String is "user@host pid N (note or program)", with what is known of it.
 func (o Owner) String() string {
-	if o.Raw != "" {
-		return fmt.Sprintf("another library's client (%q)", o.Raw)
-	}
 	var parts []string
 	switch {
 	case o.User != "" && o.Host != "":
@@ -44,10 +47,14 @@ func (o Owner) String() string {
 	if what := o.what(); what != "" {
 		parts = append(parts, "("+what+")")
 	}
-	if len(parts) == 0 {
-		return "an unnamed owner"
+	if o.Raw != "" {
+		parts = []string{fmt.Sprintf("another library's client (%q)", o.Raw)}
 	}
-	return strings.Join(parts, " ")
+	who := cmp.Or(strings.Join(parts, " "), "an unnamed owner")
+	if o.Via != "" {
+		who += ", as the client with token " + strconv.Quote(o.Via) + " says"
+	}
+	return who
 }
 
 func (o Owner) what() string {

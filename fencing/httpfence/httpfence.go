@@ -28,12 +28,16 @@
 package httpfence
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"reflect"
 	"strconv"
+	"time"
 
 	"github.com/hasplock/hasp/fencing"
 )
@@ -53,6 +57,11 @@ const (
 //     Required. Those may come without, since they write nothing; if they carry a token it
 //     is compared.
 //   - A token of another lock, or headers that make no sense: 400 Bad Request.
+//
+// The body is read before the fence is asked, so that a holder which is stopped in the middle of an
+// upload is in the way of no other: at most [MaxBody] bytes, within [BodyTime], or the answer is 413
+// or 408. The answer has as long for its way to the client. What is larger is better uploaded first, and
+// named in a small request that is compared.
 //
 // While next handles a request, no greater token is accepted: the request that brings one waits, so
 // that it reads everything that the earlier ones have written. next must finish its writes before
@@ -87,11 +96,15 @@ func Handler(fences *fencing.Fences, lock func(*http.Request) string, next http.
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
+		if !readBody(w, r) {
+			return
+		}
 		fence := fences.Of(name)
 		writer, err := fence.With(lease)
 		if err == nil {
 			err = writer.Do(func() error {
 				w.Header().Set(TokenHeader, strconv.FormatUint(lease.Token(), 10))
+				_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(BodyTime)) // where it cannot be set, none was
 				next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), leaseKey{}, lease)))
 				return nil
 			})
@@ -102,6 +115,33 @@ func Handler(fences *fencing.Fences, lock func(*http.Request) string, next http.
 			http.Error(w, err.Error(), http.StatusPreconditionFailed)
 		}
 	})
+}
+
+// The bounds of the body of a request that is compared.
+const (
+	MaxBody  = 8 << 20          // bytes
+	BodyTime = 30 * time.Second // for its way here, and for the answer's way back
+)
+
+// readBody reads the body into memory, or answers why it cannot.
+func readBody(w http.ResponseWriter, r *http.Request) bool {
+	if r.Body == nil || r.Body == http.NoBody {
+		return true
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(BodyTime)) // where it cannot be set, the server has its own
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	if large := new(http.MaxBytesError); errors.As(err, &large) {
+		http.Error(w, "the body has more than "+strconv.Itoa(MaxBody)+" bytes", http.StatusRequestEntityTooLarge)
+		return false
+	}
+	if err != nil {
+		http.Error(w, "the body has not come", http.StatusRequestTimeout)
+		return false
+	}
+	_ = rc.SetReadDeadline(time.Time{}) // the same
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return true
 }
 
 // timeoutHandler is the type that http.TimeoutHandler returns, which is not exported.

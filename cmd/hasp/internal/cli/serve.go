@@ -4,20 +4,20 @@ package cli
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/files"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -26,10 +26,11 @@ func init() { optionalVerbs = append(optionalVerbs, verb{"serve", (*app).serveCo
 
 type serveFlags struct {
 	storeFlags
-	listen, tokens, cert, key, clientCA, log string
-	drain, ttl, maxTTL                       duration
-	behindTLS                                bool
-	limits                                   serve.Limits
+	listen, log        string
+	files              files.Files
+	drain, ttl, maxTTL duration
+	behindTLS          bool
+	limits             serve.Limits
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -60,6 +61,10 @@ adds one. With --client-ca every connection needs a certificate of that authorit
 --config names a file of settings in the form of hasp config ("listen = :7070"),
 which is then read in place of the user's and the system's.
 
+Files of tokens and certificates are read again when they change, and on HUP. One
+that cannot be used changes nothing, and the log says so. They must not be writable
+by others, and the key not be readable by all.
+
 /healthz answers as long as the server does, /readyz until it is told to end, and
 /metrics is for Prometheus. INT or TERM ends it, with exit code 0: new sessions
 and locks are refused from then on, clients go on at another server, and for as
@@ -83,10 +88,10 @@ the store until its TTL is over, and its holder is told that it is lost.`,
 func (f *serveFlags) register(fs *pflag.FlagSet) {
 	fs.Var(&f.store, "store", "the store's `URL`")
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:7070", "the `ADDRESS` to listen at; port 0 takes a free one")
-	fs.StringVar(&f.tokens, "tokens", "", "the `FILE` of tokens, which must not be writable by others")
-	fs.StringVar(&f.cert, "cert", "", "the `FILE` with the server's certificate, in PEM")
-	fs.StringVar(&f.key, "key", "", "the `FILE` with its key")
-	fs.StringVar(&f.clientCA, "client-ca", "", "the `FILE` with the authorities of clients' certificates, in PEM: each connection needs one")
+	fs.StringVar(&f.files.Tokens, "tokens", "", "the `FILE` of tokens, which must not be writable by others")
+	fs.StringVar(&f.files.Cert, "cert", "", "the `FILE` with the server's certificate, in PEM")
+	fs.StringVar(&f.files.Key, "key", "", "the `FILE` with its key")
+	fs.StringVar(&f.files.ClientCA, "client-ca", "", "the `FILE` with the authorities of clients' certificates, in PEM: each connection needs one")
 	fs.String("config", "", "the `FILE` of settings to read, and no other")
 	fs.StringVar(&f.log, "log", "text", "a line for each request on standard error, as text or json; or off (`FORM`)")
 	fs.Var(&f.drain, "drain", "how long locks are kept alive after a signal to end")
@@ -113,59 +118,29 @@ func (a *app) serverLog(form string) (*slog.Logger, error) {
 }
 
 // check looks at what needs no store.
-func (f *serveFlags) check() (*tls.Config, *access.Tokens, error) {
+func (f *serveFlags) check() (*access.Tokens, error) {
 	host, _, err := net.SplitHostPort(f.listen)
 	switch {
 	case err != nil:
-		return nil, nil, usage("--listen: %s is not an address such as 127.0.0.1:7070", quoteArg(f.listen))
-	case (f.cert == "") != (f.key == ""):
-		return nil, nil, usage("--cert and --key belong together")
-	case f.clientCA != "" && f.cert == "":
-		return nil, nil, usage("--client-ca needs --cert and --key: a client shows its certificate over TLS")
+		return nil, usage("--listen: %s is not an address such as 127.0.0.1:7070", quoteArg(f.listen))
+	case (f.files.Cert == "") != (f.files.Key == ""):
+		return nil, usage("--cert and --key belong together")
+	case f.files.ClientCA != "" && f.files.Cert == "":
+		return nil, usage("--client-ca needs --cert and --key: a client shows its certificate over TLS")
 	case f.limits.Sessions < 1 || f.limits.Locks < 1 || f.limits.Waiting < 1 || f.limits.Rate < 0:
-		return nil, nil, usage("--max-sessions, --max-locks and --max-waiting must be greater than zero, and --max-rate not less")
-	case !onlyHere(host) && (f.tokens == "" || f.cert == ""):
-		return nil, nil, misconfigured("--listen %s can be reached from other machines, and then --tokens, --cert and --key are needed: who can ask the server can take and free locks", quoteArg(f.listen))
+		return nil, usage("--max-sessions, --max-locks and --max-waiting must be greater than zero, and --max-rate not less")
+	case !onlyHere(host) && (f.files.Tokens == "" || f.files.Cert == ""):
+		return nil, misconfigured("--listen %s can be reached from other machines, and then --tokens, --cert and --key are needed: who can ask the server can take and free locks", quoteArg(f.listen))
 	}
-	secure, err := f.tls()
+	tokens, err := f.files.Read()
 	if err != nil {
-		return nil, nil, err
+		return nil, misconfigured("%w", err)
 	}
-	var tokens *access.Tokens
-	if f.tokens != "" {
-		if tokens, err = readTokens(f.tokens); err != nil {
-			return nil, nil, misconfigured("--tokens: %w", err)
-		}
-		if tokens.Certificates() && f.clientCA == "" {
-			return nil, nil, misconfigured("--tokens: %s has a line for a certificate, and without --client-ca no client can show one", f.tokens)
-		}
-	}
-	return secure, tokens, nil
-}
-
-// readTokens reads the file, which decides who may do what: others must not be able to write it.
-func readTokens(file string) (*access.Tokens, error) {
-	r, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	info, err := r.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if runtime.GOOS != "windows" && info.Mode().Perm()&0o022 != 0 {
-		return nil, fmt.Errorf("%s can be written by others than its owner: chmod go-w it", file)
-	}
-	t, err := access.Read(r)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return t, nil
+	return tokens, nil
 }
 
 func (a *app) serveStore(f *serveFlags) error {
-	secure, tokens, err := f.check()
+	tokens, err := f.check()
 	if err != nil {
 		return err
 	}
@@ -173,8 +148,11 @@ func (a *app) serveStore(f *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible()
-	defer stop()
+	signals := catchSignals()
+	defer signals.close()
+	signals.again = make(chan struct{}, 1)
+	ctx, stop := signals.until(context.Background())
+	defer func() { _ = stop() }() // it was seen by ctx
 	open, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
 	client, err := a.open(open, &f.storeFlags)
@@ -194,9 +172,10 @@ func (a *app) serveStore(f *serveFlags) error {
 	}
 	defer l.Close()
 	h := serve.HTTP(s)
-	h.TLSConfig = secure
+	h.TLSConfig = f.files.TLS()
+	go f.files.Follow(ctx, signals.again, log, s.SetTokens)
 	scheme := "http"
-	if secure != nil {
+	if h.TLSConfig != nil {
 		scheme = "https"
 	}
 	a.tell(fmt.Sprintf("locks of %s at %s://%s", client.Backend(), scheme, l.Addr()))
@@ -239,8 +218,9 @@ func (a *app) serveTokenCommand() *cobra.Command {
 		Use:   "token --tokens FILE [flags] NAME",
 		Short: "make a token for hasp serve",
 		Long: `Draw a token for NAME, add its line to the file of tokens, and print the token.
-The file has only its hash: it cannot be shown again. hasp serve reads the file
-when it starts.
+The file has only its hash: it cannot be shown again. A server that runs reads the
+file again within seconds, or at once on HUP; a token whose line is removed does
+not work any more.
 
 Rights are look (read queues and names), lock (acquire, release), and operate
 (release --force, take leases over, doctor); none includes another. To give one
@@ -270,7 +250,7 @@ token different rights for another prefix, copy its line and change it.`,
 
 // appendToken adds a line, unless the file would be refused with it.
 func appendToken(file, name, line string) error {
-	switch known, err := readTokens(file); {
+	switch known, err := files.ReadTokens(file); {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, access.ErrEmpty):
 	case err != nil:
 		return err
@@ -283,4 +263,10 @@ func appendToken(file, name, line string) error {
 	}
 	_, err = fmt.Fprintln(w, line)
 	return errors.Join(err, w.Close())
+}
+
+// onlyHere reports an address that other machines cannot reach.
+func onlyHere(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback()
 }

@@ -13,7 +13,8 @@ import (
 
 // signals holds the signals sent to this process, in the order of arrival.
 type signals struct {
-	ch chan os.Signal
+	ch    chan os.Signal
+	again chan struct{} // not nil: HUP asks to read files again, and does not end
 }
 
 // catchSignals begins to collect signals instead of dying of them. Those that the parent process
@@ -58,6 +59,13 @@ func (s *signals) until(parent context.Context) (ctx context.Context, stop func(
 		for {
 			select {
 			case sig := <-s.ch:
+				if sig == syscall.SIGHUP && s.again != nil {
+					select {
+					case s.again <- struct{}{}:
+					default: // it is about to
+					}
+					continue
+				}
 				if slices.Contains(endSignals, sig) {
 					caught = interrupted{sig.(syscall.Signal)}
 					cancel(caught)

@@ -49,7 +49,7 @@ func (s *Server) request(c *call, in httpapi.Acquire, x *session, number uint64)
 	invalid := func(format string, args ...any) (driver.Request, error) {
 		return r, httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf(format, args...))
 	}
-	r = driver.Request{Name: in.Name, ID: in.Entry, Units: in.Units, Capacity: in.Capacity, Owner: in.Owner, Since: in.Since, Value: in.Value, NoWait: in.NoWait}
+	r = driver.Request{Name: in.Name, ID: in.Entry, Units: in.Units, Capacity: in.Capacity, Value: in.Value, NoWait: in.NoWait}
 	if err := hasp.ValidateName(in.Name); err != nil {
 		return invalid("%v", err)
 	}
@@ -67,8 +67,6 @@ func (s *Server) request(c *call, in httpapi.Acquire, x *session, number uint64)
 		return r, httpapi.NewProblem(httpapi.Unsupported, "the store has no semaphores")
 	case len(r.Value) > 0 && !traits.Values:
 		return r, httpapi.NewProblem(httpapi.Unsupported, "the store keeps no values")
-	case len(in.Owner) > 2048:
-		return invalid("owner has %d bytes, 2048 are allowed", len(in.Owner))
 	case len(in.Note)+len(in.Asks) > 1024:
 		return invalid("note and asks have %d bytes, 1024 are allowed", len(in.Note)+len(in.Asks))
 	case !driver.ValidText(in.Owner + in.Note + in.Asks):
@@ -84,27 +82,60 @@ func (s *Server) request(c *call, in httpapi.Acquire, x *session, number uint64)
 	case in.Entry != "" && !driver.ValidID(in.Entry):
 		return invalid("entry has other characters than letters, digits and '-', or more than 40")
 	}
-	// An entry's id is the key to it: who gives another's as their own holds that one's lock, and
-	// releases it. So only those who may evict it anyway name their entries; for others the server does.
-	if in.Entry == "" || !c.holder.May(access.Operate, in.Name) {
+	// An entry's id is the key to it: who gives another's as their own may hold that one's lock. So only
+	// those who may evict every entry of the store name theirs; for others the server does.
+	if in.Entry == "" || !c.holder.May(access.Operate, "") {
 		r.ID = httpapi.EntryName(x.id, number)
 	}
-	if r.Owner == "" {
-		r.Owner = c.owner(in.Note, in.Asks)
+	r.Owner = s.owner(c, in)
+	if len(r.Owner) > longestOwner {
+		return invalid("owner has %d bytes with the token's name, %d are allowed", len(r.Owner), longestOwner)
 	}
-	if r.Since.IsZero() {
-		r.Since = time.Now()
-	}
+	r.Since = since(in.Since, time.Now())
 	return r, nil
 }
 
-// owner is written for clients that do not say who they are, as the library writes it.
-func (c *call) owner(note, asks string) string {
-	b, err := json.Marshal(hasp.Owner{User: c.holder.Name, Host: c.q.RemoteAddr, Program: "hasp serve", Note: note, Asks: asks})
+// longestOwner bounds an owner's text.
+const longestOwner = 2048
+
+// owner is written for clients that do not say who they are, as the library writes it. What others
+// say of themselves is marked with their token's name, and with nothing where there are no tokens.
+func (s *Server) owner(c *call, in httpapi.Acquire) string {
+	all := map[string]json.RawMessage{}
+	var err error
+	switch {
+	case in.Owner == "":
+		b, err := json.Marshal(hasp.Owner{User: c.holder.Name, Host: c.q.RemoteAddr, Program: "hasp serve", Note: in.Note, Asks: in.Asks})
+		if err != nil {
+			panic(err) // of strings
+		}
+		return string(b)
+	case c.holder == s.anybody:
+		return in.Owner
+	case json.Unmarshal([]byte(in.Owner), &all) != nil || all == nil:
+		raw, _ := json.Marshal(in.Owner) // a string
+		all = map[string]json.RawMessage{"raw": raw}
+	}
+	if all["via"], err = json.Marshal(c.holder.Name); err != nil {
+		panic(err) // of a string
+	}
+	b, err := json.Marshal(all)
 	if err != nil {
-		panic(err) // of strings
+		panic(err) // of what was JSON
 	}
 	return string(b)
+}
+
+// since is when a client says that it has begun to wait, as far as that can be: clocks differ, and
+// a wait since the year 1 is none.
+func since(said, now time.Time) time.Time {
+	if said.IsZero() || said.After(now) {
+		return now
+	}
+	if earliest := now.Add(-24 * time.Hour); said.Before(earliest) {
+		return earliest
+	}
+	return said
 }
 
 // size makes units and capacity of a kind.

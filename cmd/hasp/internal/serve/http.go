@@ -125,7 +125,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r := &reply{ResponseWriter: w}
 	began := time.Now()
 	defer s.note(r, q, began)
-	defer s.survive(q.Method+" "+cmp.Or(q.Pattern, "a request"), func() {
+	defer s.survive(func() string { return q.Pattern }, func() {
 		if r.status == 0 {
 			writeProblem(r, httpapi.NewProblem(httpapi.Internal, ""))
 		}
@@ -134,7 +134,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 }
 
 // survive is deferred, and takes a panic: it costs one answer, and not the locks of all sessions.
-func (s *Server) survive(what string, then func()) {
+func (s *Server) survive(what func() string, then func()) {
 	fault := recover()
 	if fault == nil {
 		return
@@ -144,7 +144,7 @@ func (s *Server) survive(what string, then func()) {
 	if s.often.pass(time.Now()) {
 		stack = string(debug.Stack())
 	}
-	s.o.Log.Error("panic: a fault of this program, please report it", slog.Any("fault", fault), slog.String("in", what), slog.String("stack", stack))
+	s.o.Log.Error("panic: a fault of this program, please report it", slog.Any("fault", fault), slog.String("in", what()), slog.String("stack", stack))
 	then()
 }
 

@@ -44,6 +44,7 @@ type Options struct {
 	TTL time.Duration
 
 	BehindTLS bool // browsers come by TLS, which a proxy ends
+	Strangers int  // connections that have shown no token; 0: 1024
 }
 
 // Server serves one store. It is an http.Handler.
@@ -86,7 +87,7 @@ func New(o Options) (*Server, error) {
 		o: o, name: rand.Text(), sessions: map[string]*session{}, usage: map[string]*usage{}, tokens: o.Tokens,
 		anybody: access.Anybody(), origin: http.NewCrossOriginProtection(),
 	}
-	s.conns = conns{place: map[net.Conn]*list.Element{}, most: strangers, over: func() { s.measured.strangers.Add(1) }}
+	s.conns = conns{place: map[net.Conn]*list.Element{}, most: cmp.Or(o.Strangers, strangers), over: func() { s.measured.strangers.Add(1) }}
 	s.over, s.stop = context.WithCancel(context.Background())
 	s.drain, s.startDrain = context.WithCancel(s.over)
 	s.renewed, s.renew = context.WithCancel(s.drain)

@@ -75,7 +75,7 @@ func (s *session) acquire(client context.Context, l *lock, wait time.Duration) (
 // follow waits for as long as no request does, and has the session's events tell what comes of it.
 func (w *waiter) follow() {
 	defer w.release()
-	defer w.session.server.survive("the wait for a lock", func() { w.session.tell(w.lock, httpapi.Lock{State: httpapi.Waiting}) })
+	defer w.session.server.survive(func() string { return "the wait for a lock" }, func() { w.session.tell(w.lock, httpapi.Lock{State: httpapi.Waiting}) })
 	held, err := w.wait(time.Time{})
 	switch {
 	case held:
