@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
@@ -57,9 +58,35 @@ func explain(caller context.Context, doing string, err error) error {
 	case isAny(err, misconfigured):
 		return fmt.Errorf("%w: etcd will not %s: %w", driver.ErrInvalid, doing, err)
 	case errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrUserEmpty):
-		return fmt.Errorf("%w: etcd will not let this user %s: %w", driver.ErrRefused, doing, err)
+		return fmt.Errorf("%w: etcd will not let this user %s: %w%s", driver.ErrRefused, doing, err, cure(err))
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return fmt.Errorf("%w: etcd will not %s: %w (compact, defragment, then etcdctl alarm disarm)", driver.ErrRefused, doing, err)
+		return fmt.Errorf("%w: etcd will not %s: %w%s", driver.ErrRefused, doing, err, cure(err))
 	}
 	return fmt.Errorf("etcd: %s: %w", doing, err)
+}
+
+// cures are what to do about errors that have these words: about refusals, and about what a first
+// connection fails with.
+var cures = []struct{ words, cure string }{
+	{"database space exceeded", "compact, defragment, then etcdctl alarm disarm"},
+	{"user name is empty", "put USER:PASSWORD@ into the URL"},
+	{"permission denied", "etcdctl role grant-permission ROLE readwrite PREFIX --prefix=true; the prefix is hasp/ if the URL has none"},
+	{"unknown authority", "name the authority's certificate with ca=FILE"},
+	{"certificate required", "name the client's certificate with cert=FILE and key=FILE"},
+	{"handshake failed: EOF", "does the server speak TLS? If not, take tls, ca and cert out of the URL"},
+	{"not look like a TLS handshake", "the server does not speak TLS: take tls, ca and cert out of the URL"},
+	{"looked like an HTTP/1.1 header", "this is a web server, and not etcd's client port"},
+	{"server preface: EOF", "does the server demand TLS? Then put tls=true or ca=FILE into the URL"},
+	{"broken pipe", "does the server demand TLS, or a client's certificate? Then put tls=true or ca=FILE, cert=FILE and key=FILE into the URL"},
+	{"server preface: read tcp", "no answer came: wrong address, or a firewall?"},
+	{"no answer within", "wrong address, or a firewall?"},
+}
+
+func cure(err error) string {
+	for _, c := range cures {
+		if strings.Contains(err.Error(), c.words) {
+			return " (" + c.cure + ")"
+		}
+	}
+	return ""
 }

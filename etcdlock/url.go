@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -40,22 +41,41 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Username != "" {
+		// clientv3 logs in until time is over, and does not say what the matter was. So it is asked
+		// without a name first: etcd refuses that, and what does not reach etcd says why.
+		anonymous := cfg
+		anonymous.Username, anonymous.Password = "", ""
+		b, err := open(ctx, anonymous, o)
+		switch {
+		case err == nil:
+			_ = b.Close()
+		case !errors.Is(err, driver.ErrRefused):
+			return nil, err
+		}
+	}
+	return open(ctx, cfg, o)
+}
+
+func open(ctx context.Context, cfg clientv3.Config, o *Options) (driver.Backend, error) {
 	ls := &connections{}
-	cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(ls.dial))
+	cfg.DialOptions = append(slices.Clip(cfg.DialOptions), grpc.WithContextDialer(ls.dial))
 	client, err := connect(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	b, err := New(client, o)
 	if err == nil {
-		b.own, b.connections = true, ls
-		_, err = b.read(ctx, "read", &pb.RangeRequest{Key: []byte(b.prefix + "~"), KeysOnly: true})
-	}
-	if err != nil {
+		var b *Backend
+		if b, err = New(client, o); err == nil {
+			b.own, b.connections = true, ls
+			_, err = b.read(ctx, "read", &pb.RangeRequest{Key: []byte(b.prefix + "~"), KeysOnly: true})
+		}
+		if err == nil {
+			return b, nil
+		}
 		_ = client.Close() // the news is why it is of no use
+	}
+	if errors.Is(err, driver.ErrRefused) || ctx.Err() != nil {
 		return nil, err
 	}
-	return b, nil
+	return nil, fmt.Errorf("%w%s", err, cure(err))
 }
 
 // parse checks a URL without any I/O but reading the files it names.
@@ -149,8 +169,8 @@ func connect(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, error)
 	}()
 	select {
 	case r := <-done:
-		if errors.Is(r.err, context.DeadlineExceeded) {
-			r.err = fmt.Errorf("no answer within %s: wrong address, wrong tls setting, or a firewall? (%w)", patience, r.err)
+		if errors.Is(r.err, context.DeadlineExceeded) { // which is clientv3's, and not the caller's
+			r.err = fmt.Errorf("%w within %s", errNoAnswer, patience)
 		}
 		return r.client, explain(ctx, "log in", r.err)
 	case <-ctx.Done():
