@@ -195,3 +195,28 @@ func dialsOfDead(t *testing.T, name string, connect func(addr string) *hasp.Clie
 	}
 	return float64(dials) / took.Seconds()
 }
+
+// A caller without a deadline is never told of one, however silent the server is: programs take that
+// for a lock that is busy.
+func TestSilenceIsNoDeadline(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
+	for what, opened := range map[string]bool{"open": true, "first use": false} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			p := testkit.Proxy(t, backends.SharedEtcd(t).Addr)
+			c := testkit.Client(t, "etcd://"+p.Addr(), hasp.WithTTL(faultTTL))
+			if opened {
+				testkit.Release(t, testkit.Lock(t, c, "silence"))
+			}
+			p.Partition()
+			for _, lock := range []func(context.Context) (*hasp.Lease, error){c.Mutex("silence").Lock, c.Mutex("silence").TryLock} {
+				_, err := lock(context.Background())
+				t.Log(err)
+				if err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+					t.Errorf("a lock at a silent server: %v", err)
+				}
+			}
+		})
+	}
+}
