@@ -164,7 +164,7 @@ func (b *Backend) attempt(ctx context.Context, bound time.Duration, doing string
 	defer cancel(nil)
 	timer := time.AfterFunc(bound, func() { cancel(errNoAnswer) })
 	defer timer.Stop()
-	err := call(bounded)
+	err := pastLearners(func() error { return call(bounded) })
 	if err != nil && context.Cause(bounded) == errNoAnswer {
 		b.connections.closeSilent(began)
 		err = fmt.Errorf("%w within %s", errNoAnswer, bound)

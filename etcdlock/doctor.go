@@ -1,11 +1,13 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -26,16 +28,22 @@ func (b *Backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	d := &diagnosis{b: b, ctx: ctx, m: clientv3.NewMaintenance(b.client)}
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	// Serializable, that is as far as the member itself knows: a cluster without a leader,
-	// which nothing else can be had from, is the one that most needs to be examined.
-	members, err := clientv3.NewCluster(b.client).MemberList(bounded, clientv3.WithSerializable())
+	var members *clientv3.MemberListResponse
+	err := pastLearners(func() (err error) {
+		// Serializable, that is as far as the member itself knows: a cluster without a leader,
+		// which nothing else can be had from, is the one that most needs to be examined.
+		members, err = clientv3.NewCluster(b.client).MemberList(bounded, clientv3.WithSerializable())
+		return err
+	})
 	if err != nil {
 		return nil, explain(ctx, "list the members", err)
 	}
-	d.members(members.Members)
-	d.topology(members.Members)
-	d.alarms()
 	d.lease()
+	d.members(members.Members)
+	if !d.proxied {
+		d.topology(members.Members)
+	}
+	d.alarms()
 	d.rights()
 	return d.found, ctx.Err()
 }
@@ -48,6 +56,7 @@ type diagnosis struct {
 
 	answered map[uint64]bool // members, by id
 	checked  bool            // some member checks rights with each renewal, see rights
+	proxied  bool            // a proxy answers in the place of members
 }
 
 func (d *diagnosis) add(l driver.Level, subject, cure, format string, args ...any) {
@@ -88,15 +97,15 @@ func (d *diagnosis) members(known []*pb.Member) {
 		d.answered[s.Header.MemberId] = true
 		versions[s.Version] = true
 		leaders[s.Leader] = true
-		d.member(names[s.Header.MemberId], s)
+		d.member(cmp.Or(names[s.Header.MemberId], strconv.FormatUint(s.Header.MemberId, 16)), s)
 	}
 	for _, v := range slices.Sorted(maps.Keys(versions)) {
 		d.version(v)
 	}
 	delete(leaders, 0)
-	switch len(leaders) {
-	case 0:
-	case 1:
+	switch {
+	case len(leaders) == 0 || d.proxied:
+	case len(leaders) == 1:
 		for id := range leaders {
 			d.add(driver.Info, "leader", "", "%s", names[id])
 		}
@@ -177,7 +186,11 @@ func (d *diagnosis) topology(members []*pb.Member) {
 func (d *diagnosis) alarms() {
 	ctx, cancel := context.WithTimeout(d.ctx, patience)
 	defer cancel()
-	resp, err := d.m.AlarmList(ctx)
+	var resp *clientv3.AlarmResponse
+	err := pastLearners(func() (err error) {
+		resp, err = d.m.AlarmList(ctx)
+		return err
+	})
 	if err != nil {
 		d.add(driver.Info, "alarms", "", "cannot be read: %v", explain(d.ctx, "list alarms", err))
 		return
@@ -216,6 +229,11 @@ func (d *diagnosis) lease() {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), time.Second)
 	defer cancel()
+	_, _ = s.KeepAlive(ctx) // which finds a proxy; others have said what is wrong
+	if d.proxied = s.(*session).proxied.Load(); d.proxied {
+		d.add(driver.Warn, "proxy", "name the members in the URL, or see docs/backends/etcd.md for what is different",
+			"etcd grpc-proxy renews leases by itself: a client that is cut off can block others for two TTLs, and no TTL should be shorter than 5s")
+	}
 	_ = s.Close(ctx) // without an answer it runs out by itself
 }
 

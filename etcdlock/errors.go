@@ -18,7 +18,25 @@ import (
 var refusals = []error{
 	rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge,
 	rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrTooManyOps,
-	errNotSent,
+	errNotSent, errLearner,
+}
+
+// errLearner says that a call has come to a member that does not vote yet. The client leads each call to
+// the next of its endpoints, so what was refused is asked again at once, a few times, as other calls
+// take their turns in between.
+var errLearner = rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)
+
+const learnerTries = 16
+
+func pastLearners(call func() error) error {
+	err := call()
+	for range learnerTries {
+		if !errors.Is(rpctypes.Error(err), errLearner) {
+			break
+		}
+		err = call()
+	}
+	return err
 }
 
 func refused(err error) bool { return isAny(err, refusals) }
@@ -71,6 +89,7 @@ var cures = []struct{ words, cure string }{
 	{"database space exceeded", "compact, defragment, then etcdctl alarm disarm"},
 	{"user name is empty", "put USER:PASSWORD@ into the URL"},
 	{"permission denied", "etcdctl role grant-permission ROLE readwrite PREFIX --prefix=true; the prefix is hasp/ if the URL has none"},
+	{"not supported for learner", "take the learner out of the URL, or promote it"},
 	{"unknown authority", "name the authority's certificate with ca=FILE"},
 	{"certificate required", "name the client's certificate with cert=FILE and key=FILE"},
 	{"handshake failed: EOF", "does the server speak TLS? If not, take tls, ca and cert out of the URL"},

@@ -19,6 +19,7 @@ import (
 type renewal struct {
 	stream pb.Lease_LeaseKeepAliveClient
 	cancel context.CancelFunc
+	ended  bool
 }
 
 // KeepAlive renews the lease in one round trip.
@@ -47,10 +48,14 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 		s.unanswered = began
 	}
 	s.mu.Unlock()
-	if r == nil {
-		r = &renewal{}
-	}
-	resp, err := r.once(ctx, s)
+	var resp *pb.LeaseKeepAliveResponse
+	err := pastLearners(func() (err error) {
+		if r == nil || r.ended {
+			r = &renewal{}
+		}
+		resp, err = r.once(ctx, s)
+		return err
+	})
 	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			s.backend.connections.closeSilent(began)
@@ -91,6 +96,7 @@ func (r *renewal) once(ctx context.Context, s *session) (resp *pb.LeaseKeepAlive
 			err = ctx.Err()
 		}
 		if err != nil {
+			r.ended = true
 			r.cancel()
 		}
 	}()

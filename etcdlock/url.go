@@ -164,8 +164,12 @@ func connect(ctx context.Context, cfg clientv3.Config) (*clientv3.Client, error)
 	}
 	done := make(chan result, 1) // one slot: the caller may have stopped waiting
 	go func() {
-		c, err := clientv3.New(cfg)
-		done <- result{c, err}
+		var r result
+		_ = pastLearners(func() error {
+			r.client, r.err = clientv3.New(cfg)
+			return r.err
+		})
+		done <- r
 	}()
 	select {
 	case r := <-done:

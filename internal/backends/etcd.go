@@ -114,20 +114,11 @@ func startEtcdCluster(n int, o EtcdOptions) (*EtcdCluster, error) {
 	releases := make([]func(), n)
 	var names []string
 	for i := range n {
-		ports, release, err := serverprocess.ReservePorts(2)
-		if err != nil {
+		var err error
+		if configs[i], releases[i], err = newEtcdConfig(fmt.Sprintf("m%d", i)); err != nil {
 			return nil, err
 		}
-		name, peer := fmt.Sprintf("m%d", i), "http://"+serverprocess.Local(ports[1])
-		names = append(names, name+"="+peer)
-		releases[i] = release
-		configs[i] = map[string]any{
-			"name": name, "data-dir": "data",
-			"listen-peer-urls": peer, "initial-advertise-peer-urls": peer,
-			"listen-client-urls": serverprocess.Local(ports[0]), // scheme: newEtcdMember
-			"log-outputs":        []string{"stderr"}, "log-level": "warn", "logger": "zap",
-			"enable-grpc-gateway": true, // what the ready check speaks
-		}
+		names = append(names, etcdPeer(configs[i]))
 	}
 	members, err := startAll(n, func(i int) (*Etcd, error) {
 		configs[i]["initial-cluster"] = strings.Join(names, ",")
@@ -141,6 +132,56 @@ func startEtcdCluster(n int, o EtcdOptions) (*EtcdCluster, error) {
 		c.group = append(c.group, m.Process)
 	}
 	return c, nil
+}
+
+// newEtcdConfig is what a member of this name needs that is to be alone, or is told initial-cluster.
+func newEtcdConfig(name string) (config map[string]any, release func(), err error) {
+	ports, release, err := serverprocess.ReservePorts(2)
+	if err != nil {
+		return nil, nil, err
+	}
+	peer := "http://" + serverprocess.Local(ports[1])
+	return map[string]any{
+		"name": name, "data-dir": "data",
+		"listen-peer-urls": peer, "initial-advertise-peer-urls": peer,
+		"listen-client-urls": serverprocess.Local(ports[0]), // scheme: startEtcdMember
+		"log-outputs":        []string{"stderr"}, "log-level": "warn", "logger": "zap",
+		"enable-grpc-gateway": true, // what the ready check speaks
+	}, release, nil
+}
+
+// etcdPeer is a member as initial-cluster names it.
+func etcdPeer(config map[string]any) string {
+	return fmt.Sprint(config["name"], "=", config["listen-peer-urls"])
+}
+
+// StartEtcdLearner starts a member that learns from a cluster and does not vote, for this test alone. The
+// cluster is of one member, which was started with the same options.
+func StartEtcdLearner(tb testing.TB, e *Etcd, o EtcdOptions) *Etcd {
+	tb.Helper()
+	return private(tb, func() (*Etcd, error) { return startEtcdLearner(e, o) }, o.tool())
+}
+
+func startEtcdLearner(e *Etcd, o EtcdOptions) (*Etcd, error) {
+	config, release, err := newEtcdConfig("learner")
+	if err != nil {
+		return nil, err
+	}
+	var added struct {
+		Members []struct{ PeerURLs []string }
+	}
+	question := map[string]any{"peerURLs": []any{config["listen-peer-urls"]}, "isLearner": true}
+	if err := e.post("/v3/cluster/member/add", question, &added); err != nil {
+		return nil, err
+	}
+	cluster := []string{etcdPeer(config)}
+	for _, m := range added.Members {
+		if m.PeerURLs[0] != config["listen-peer-urls"] {
+			cluster = append(cluster, "m0="+m.PeerURLs[0])
+		}
+	}
+	config["initial-cluster"], config["initial-cluster-state"] = strings.Join(cluster, ","), "existing"
+	return startEtcdMember(config, release, o)
 }
 
 func startEtcdMember(config map[string]any, release func(), o EtcdOptions) (*Etcd, error) {
@@ -166,7 +207,13 @@ func startEtcdMember(config map[string]any, release func(), o EtcdOptions) (*Etc
 	e.Process, err = serverprocess.Start(serverprocess.Command{
 		Name: "etcd " + e.Addr, Argv: []string{o.tool().path(0), "--config-file", file}, Dir: dir,
 		Release: release, Stop: serverprocess.Terminate,
-		Ready: func() error { _, err := e.get("any"); return err },
+		Ready: func() error {
+			if config["initial-cluster-state"] == "existing" { // a learner answers nothing else
+				return e.post("/v3/kv/range", map[string]any{"key": b64("any"), "serializable": true}, &struct{}{})
+			}
+			_, err := e.get("any")
+			return err
+		},
 	})
 	return e, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -160,6 +161,27 @@ func TestServerPausedBehindProxy(t *testing.T) {
 			}
 		}}.passes(t)
 	}
+}
+
+// The doctor names a proxy, and says nothing of members and leaders that it cannot know; and it
+// names none where there is none.
+func TestDoctorOfProxy(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, o backends.EtcdOptions) {
+		server, proxy := behindProxy(t, o)
+		found := diagnose(t, backend(t, storeURL([]*backends.Etcd{proxy})))
+		has(t, found, "warn proxy", "renews leases by itself")
+		for _, f := range found {
+			if strings.Contains(f, " leader: ") || strings.Contains(f, " topology: ") {
+				t.Errorf("of a proxy: %s", f)
+			}
+		}
+		for _, f := range diagnose(t, backend(t, storeURL([]*backends.Etcd{server}))) {
+			if strings.Contains(f, " proxy: ") {
+				t.Errorf("a proxy where there is none: %s", f)
+			}
+		}
+	})
 }
 
 // A renewal is answered when it is asked for. The proxy renews by itself every third of the TTL, and on a
