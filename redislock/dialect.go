@@ -16,8 +16,8 @@ import (
 type dialect struct {
 	take, give, extend, peek, adopt *redisconn.Script
 
-	// companion begins the third key of a lock. Each dialect has its own: one name may be locked by one
-	// dialect after the other, and such a key outlasts the lock.
+	// companion begins the third key of a lock. Each dialect has its own: one name may be locked by
+	// one dialect after the other, and such a key outlasts the lock.
 	companion string
 
 	// me is the value or the field by which an entry is the holder.

@@ -21,7 +21,7 @@
 //
 // A server that restarts without its append-only file, is emptied, or is replaced by a replica can
 // forget a grant. It then grants nothing until each lease that may be forgotten is over, if all
-// clients have one TTL. Other libraries that share locks of setnx and redisson do not wait. Tokens still
-// grow, unless clock and data both go back: let the resource check them. `hasp doctor` checks
+// clients have one TTL. Other libraries that share locks of setnx and redisson do not wait. Tokens
+// still grow, unless clock and data both go back: let the resource check them. `hasp doctor` checks
 // the settings that matter; docs/backends/redis.md has the details, the options and the format.
 package redislock

@@ -48,7 +48,8 @@ func wrongType(name string, err error) error {
 	return redisconn.Refusal(err)
 }
 
-// leaveDone reports that a request to leave need not be repeated: it was executed, or is refused for good.
+// leaveDone reports that a request to leave need not be repeated: it was executed, or is refused
+// for good.
 func leaveDone(err error) bool {
 	return err == nil || redisconn.Answered(err) != "" && !redisconn.RefusedNow(err)
 }

@@ -99,8 +99,8 @@ func parseEntries(name, now string, hash map[string]string) ([]driver.Entry, err
 	return list, nil
 }
 
-// parseEntry reads "ID Seq expiry units capacity session since owner". living compares two moments of
-// the server's clock.
+// parseEntry reads "ID Seq expiry units capacity session since owner". living compares two moments
+// of the server's clock.
 func parseEntry(text, now string) (e driver.Entry, living bool, err error) {
 	parts := strings.SplitN(text, " ", 5)
 	if len(parts) != 5 {
@@ -136,8 +136,8 @@ func parseEntryDetails(text string) entryDetails {
 	return r
 }
 
-// Names asks every master for its keys. A name without entries is left out: its hash only
-// remembers its next token. There may be many of these, so keys are read many at a time, and those whose
+// Names asks every master for its keys. A name without entries is left out: its hash only remembers
+// its next token. There may be many of these, so keys are read many at a time, and those whose
 // encoded form has another prefix not at all.
 func (q *queue) Names(ctx context.Context, prefix string, yield func(string) bool) error {
 	return scan(ctx, q.conn, q.opts.Prefix+"{*}", "hash", func(keys []string) (more bool, err error) {
@@ -160,11 +160,12 @@ func (q *queue) Names(ctx context.Context, prefix string, yield func(string) boo
 	})
 }
 
-// namesAtOnce is how many keys a listing reads in one round trip: renewals and requests of the process wait behind it.
+// namesAtOnce is how many keys a listing reads in one round trip: renewals and requests of the
+// process wait behind it.
 const namesAtOnce = 100
 
-// scan calls fn for the keys of the kind that match, page by page and each key once, at every master, until fn
-// returns false.
+// scan calls fn for the keys of the kind that match, page by page and each key once, at every
+// master, until fn returns false.
 func scan(ctx context.Context, conn redisconn.Conn, pattern, kind string, fn func(keys []string) (more bool, err error)) error {
 	seen := map[string]bool{} // SCAN may return a key twice
 	more := true
@@ -216,8 +217,8 @@ func (q *queue) encoded(key string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(key, q.opts.Prefix+"{"), "}")
 }
 
-// used returns the names of those keys that have live entries. What had no answer, since the connection broke, is read
-// once more: it changes nothing.
+// used returns the names of those keys that have live entries. What had no answer, since the
+// connection broke, is read once more: it changes nothing.
 func (q *queue) used(ctx context.Context, keys []string) (names []string, err error) {
 	calls := make([]redisconn.Call, len(keys))
 	for i, key := range keys {
@@ -255,3 +256,33 @@ func (q *queue) nameIfUsed(key string, reply any) string {
 	}
 	return name
 }
+
+// Evict removes an entry on an operator's behalf, and tells its session.
+func (q *queue) Evict(ctx context.Context, name, id string) error {
+	return q.EvictFor(ctx, name, id, "")
+}
+
+// EvictFor does so, and keeps the note, if there is one, in the name's hash, which is deleted with
+// it.
+func (q *queue) EvictFor(ctx context.Context, name, id, note string) error {
+	if !driver.ValidID(id) {
+		return driver.ErrGone // no entry has such an ID
+	}
+	there, err := q.leave(ctx, redisconn.Call{Keys: []string{q.key(name)}, Args: []string{id, note}})
+	if err == nil && !there {
+		err = driver.ErrGone
+	}
+	return err
+}
+
+// LastEviction returns the note of the last eviction.
+func (q *queue) LastEviction(ctx context.Context, name string) (string, error) {
+	r := q.read(ctx, q.key(name), 1)
+	if r.Err != nil {
+		return "", wrongType(name, r.Err)
+	}
+	_, hash := contents(r.Value)
+	return hash["evicted"], nil
+}
+
+var _ driver.Recorder = (*queue)(nil)

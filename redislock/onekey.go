@@ -24,8 +24,8 @@ type oneKey struct {
 }
 
 func newOneKey(conn redisconn.Conn, o Options, d *dialect) *oneKey {
-	// They share their locks with other libraries, and have no prefix for all keys: the mark is with
-	// their other keys.
+	// They share their locks with other libraries, and have no prefix for all keys: the mark is
+	// with their other keys.
 	guard := quarantine.NewGuard(conn, setnx.CompanionPrefix, o.NoQuarantine, o.Replicas > 0)
 	return &oneKey{conn: conn, guard: guard, opts: o, dialect: d, identity: newIdentity(conn, o)}
 }

@@ -83,8 +83,8 @@ func (s *oneKeySession) Close(ctx context.Context) error {
 		for _, t := range s.tickets {
 			s.left = append(s.left, t)
 		}
-		// A Leave without an answer may never have been sent, and the core gives up the one that is under
-		// way when the session ends. A second request finds the key, or does nothing.
+		// A Leave without an answer may never have been sent, and the core gives up the one that is
+		// under way when the session ends. A second request finds the key, or does nothing.
 		for t := range s.leaving {
 			s.left = append(s.left, t)
 		}

@@ -246,8 +246,8 @@ func (t *oneKeyTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 	return v, err
 }
 
-// Leave releases the key, and removes the waiter. One that has had no answer asks again: a waiter whose place
-// stays at the store is woken in place of one that waits.
+// Leave releases the key, and removes the waiter. One that has had no answer asks again: a waiter
+// whose place stays at the store is woken in place of one that waits.
 func (t *oneKeyTicket) Leave(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -277,8 +277,8 @@ func (t *oneKeyTicket) Leave(ctx context.Context) error {
 	return r.Err
 }
 
-// giveCall is for a ticket that has left. One that holds is no waiter any more, unless an attempt whose
-// answer is lost has made it one since.
+// giveCall is for a ticket that has left. One that holds is no waiter any more, unless an attempt
+// whose answer is lost has made it one since.
 func (t *oneKeyTicket) giveCall() redisconn.Call {
 	a, member := t.session.store, ""
 	t.session.mu.Lock()

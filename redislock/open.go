@@ -40,9 +40,9 @@ func newBackend(conn redisconn.Conn, o *Options) (driver.Backend, error) {
 	return newQueue(conn, opts), nil
 }
 
-// Open connects to the store that a URL names; docs/backends/redis.md has its parameters. ctx bounds
-// the connecting only. It is for programs that want the backend itself: hasp.Open makes a client,
-// and takes the core's parameters (ttl, margin) as well.
+// Open connects to the store that a URL names; docs/backends/redis.md has its parameters. ctx
+// bounds the connecting only. It is for programs that want the backend itself: hasp.Open makes a
+// client, and takes the core's parameters (ttl, margin) as well.
 func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
 	return driver.Open(ctx, storeURL, slices.Collect(maps.Keys(redisconn.Schemes))...)
 }

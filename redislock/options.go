@@ -40,14 +40,15 @@ type Options struct {
 	NoFence bool
 
 	// Replicas that must have an acquisition before it counts (WAIT), and with StrategyQueue each
-	// renewal: the locks of a master that has lost its replicas end. With less than half of all replicas
-	// a master that was replaced may still have enough of them, and two may hold. Default: 0, none.
+	// renewal: the locks of a master that has lost its replicas end. With less than half of all
+	// replicas a master that was replaced may still have enough of them, and two may hold. Default:
+	// 0, none.
 	Replicas int
 
 	// NoQuarantine grants locks at a server that may have forgotten earlier ones. Default: such a
 	// server grants nothing until the longest TTL in use there is over, of which an emptied server
-	// knows only that of the client that comes first: give all clients one TTL. With StrategySetNX and
-	// StrategyRedisson that binds hasp's clients only: other libraries do not wait.
+	// knows only that of the client that comes first: give all clients one TTL. With StrategySetNX
+	// and StrategyRedisson that binds hasp's clients only: other libraries do not wait.
 	NoQuarantine bool
 
 	// Retention is how long an unused name is remembered, for its next token. Default: a
@@ -118,8 +119,9 @@ func (o *Options) keep(ttl time.Duration) (string, error) {
 	return millis(max(o.Retention, ttl+retentionMargin)), nil
 }
 
-// mayWait refuses a user without the right to WAIT, if grants are to be confirmed by replicas: each would be repeated for a TTL, while its entry
-// keeps the name taken. It asks the first server that answers. One that does not answer is no refusal.
+// mayWait refuses a user without the right to WAIT, if grants are to be confirmed by replicas: each
+// would be repeated for a TTL, while its entry keeps the name taken. It asks the first server that
+// answers. One that does not answer is no refusal.
 func (o *Options) mayWait(ctx context.Context, conn redisconn.Conn) (refused error) {
 	if o.Replicas == 0 {
 		return nil

@@ -112,10 +112,11 @@ func (s *session) renewSlice(ctx context.Context, slice []*ticket) error {
 	return failed
 }
 
-// confirmReplicated waits until the replicas have the renewals before it, if locks are replicated: a
-// master that is cut off from them may have been replaced, and its holders must end. It repeats the
-// last call, which changes nothing that the first one has not: a server replicates in the order of its
-// writes, so what confirms the last confirms all. The news of its answer come with the next renewal.
+// confirmReplicated waits until the replicas have the renewals before it, if locks are replicated:
+// a master that is cut off from them may have been replaced, and its holders must end. It repeats
+// the last call, which changes nothing that the first one has not: a server replicates in the order
+// of its writes, so what confirms the last confirms all. The news of its answer come with the next
+// renewal.
 func (s *session) confirmReplicated(ctx context.Context, last redisconn.Call) error {
 	if s.queue.opts.Replicas == 0 {
 		return nil

@@ -85,18 +85,20 @@ func want(t *testing.T, v driver.Verdict, err error, wanted driver.Verdict, want
 
 var held = driver.Verdict{Held: true, Token: 7}
 
-// A grant is pushed after the answer "wait", or overtakes it. One that an earlier entry of the ID
-// has left on its way changes nothing.
+// A grant is pushed after the answer "wait", or overtakes it. Its Seq may be later than that of the
+// answer. One that an earlier entry of the ID has left on its way changes nothing.
 func TestGrant(t *testing.T) {
 	for what, push := range map[string]struct {
 		before, after string
-		held          bool
+		token         uint64 // 0: not granted
 	}{
-		"after":   {"", "me 7", true},
-		"before":  {"me 7", "", true},
-		"earlier": {"me 6", "me 5", false},
-		"other":   {"you 7", "you 7", false},
-		"foreign": {"me", "me x", false},
+		"after":        {"", "me 7", 7},
+		"before":       {"me 7", "", 7},
+		"later, after": {"", "me 9", 9},
+		"later":        {"me 9", "", 9},
+		"earlier":      {"me 6", "me 5", 0},
+		"other":        {"you 7", "you 7", 0},
+		"foreign":      {"me", "me x", 0},
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -107,14 +109,14 @@ func TestGrant(t *testing.T) {
 				})
 				k := s.ticket("me")
 				v, err := k.Enqueue(t.Context())
-				if v.Held != (push.before == "me 7") || err != nil {
+				if v.Held != (push.token > 0 && push.before != "") || err != nil {
 					t.Errorf("%+v, %v", v, err)
 				}
 				time.AfterFunc(time.Second, func() { s.Message(push.after) })
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				if v, err = k.Wait(ctx); push.held {
-					want(t, v, err, held, nil)
+				if v, err = k.Wait(ctx); push.token > 0 {
+					want(t, v, err, driver.Verdict{Held: true, Token: push.token}, nil)
 				} else {
 					want(t, v, err, driver.Verdict{}, context.DeadlineExceeded)
 				}

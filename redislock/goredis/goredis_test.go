@@ -112,7 +112,8 @@ func TestNoRetries(t *testing.T) {
 		return out
 	}
 	do("CONFIG", "SET", "slowlog-log-slower-than", "0") // the slow log has all commands then
-	// ran counts the commands with an argument of the request, and loses the answer to one: the session sends others, too.
+	// ran counts the commands with an argument of the request, and loses the answer to one: the
+	// session sends others, too.
 	ran := func(argument string, request func() error) int {
 		do("SLOWLOG", "RESET")
 		cut := net.Lose(faultnet.Down, 1, faultnet.Contains("\r\n"+argument+"\r\n"))

@@ -6,8 +6,9 @@
 -- expects. A second request with the same old id finds no entry. The expiry is a whole TTL from
 -- now, as for a new entry: the new owner counts from before it asked.
 --
--- A repeated request writes, too, although it changes nothing: the client asks with WAIT whether the
--- replicas have the entry, and in Redis 8 that waits for the writes of its own connection alone.
+-- A repeated request writes, too, although it changes nothing: the client asks with WAIT whether
+-- the replicas have the entry, and in Redis 8 that waits for the writes of its own connection
+-- alone.
 if not load() then return 0 end
 local new = id
 if find() then

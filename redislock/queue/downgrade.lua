@@ -5,8 +5,8 @@
 -- never makes an entry larger, so a repeated or late request changes nothing. If the server refuses
 -- the first write because memory is full, the whole request is refused.
 --
--- The owner knows that its entry holds, also if this server has forgotten the grant: see publish. Such an
--- entry waits, and counts with fewer units when its turn comes.
+-- The owner knows that its entry holds, also if this server has forgotten the grant: see publish.
+-- Such an entry waits, and counts with fewer units when its turn comes.
 if not load() or not find() then return 0 end
 local _, s, expiry, units, rest = parse(mine)
 if expiry <= now then return 0 end

@@ -1,7 +1,7 @@
 -- enter: first.lua names the arguments
 --
--- Mode "enter", the default, makes the entry unless it exists, "try" makes it only if it holds at once, and
--- "ask" never makes it: "ask" is for a confirmed entry, which must not come back.
+-- Mode "enter", the default, makes the entry unless it exists, "try" makes it only if it holds at
+-- once, and "ask" never makes it: "ask" is for a confirmed entry, which must not come back.
 -- Answers: Seq of an entry that holds | wait Seq retry | busy owner again | closed left | gone |
 -- mismatch capacity | other | foreign
 --

@@ -1,7 +1,7 @@
 -- first: KEYS name, ARGV id ttl keep rest [mode value name]
 --
--- rest is the entry behind its expiry: units capacity session since owner. The start of "enter", and
--- all of it for a free name and for a mutex that is held: they do not pay for the functions of
+-- rest is the entry behind its expiry: units capacity session since owner. The start of "enter",
+-- and all of it for a free name and for a mutex that is held: they do not pay for the functions of
 -- queue.lua. The answers are those of enter.lua.
 local K, id, ttl = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local t = redis.call('TIME')

@@ -1,7 +1,7 @@
 -- last: KEYS name, ARGV id-and-session, or id note
 --
--- The start of "leave", and all of it for the holder of a mutex, if the first waiter is alive or there is none.
--- The answers are those of leave.lua.
+-- The start of "leave", and all of it for the holder of a mutex, if the first waiter is alive or
+-- there is none. The answers are those of leave.lua.
 local K, id = KEYS[1], ARGV[1]
 local m = redis.call('HMGET', K, 'hasp2', 'one')
 local who, of = string.match(id, '^(%S+) (%S+)$')

@@ -37,8 +37,8 @@ local function pack(who, s, expiry, units, rest)
   return who .. ' ' .. s .. ' ' .. number(expiry) .. ' ' .. units .. ' ' .. rest
 end
 
--- load takes what is in the fields 'hasp2' and 'one', and reads them if m is nil. false: hasp did not
--- write this hash. A key of another type raises WRONGTYPE.
+-- load takes what is in the fields 'hasp2' and 'one', and reads them if m is nil. false: hasp did
+-- not write this hash. A key of another type raises WRONGTYPE.
 local function load(m)
   m = m or redis.call('HMGET', K, 'hasp2', 'one')
   if not m[1] and redis.call('EXISTS', K) == 1 then return false end
@@ -60,8 +60,8 @@ local function load(m)
   return true
 end
 
--- of is the session that the entry of id must be of, '' if it may be any: a client of hasp serve can choose an id
--- that another has.
+-- of is the session that the entry of id must be of, '' if it may be any: a client of hasp serve
+-- can choose an id that another has.
 local of = ''
 if id then id, of = string.match(id, '^(%S+) ?(%S*)$') end
 
@@ -82,8 +82,8 @@ end
 
 local function holds() return string.sub(at, 1, 2) ~= 'w:' end
 
--- keepName has save extend the key's expiry to ms from now. It sets a sixteenth more, so that a busy
--- name does not pay for it each time, and never shortens it: another client may have a longer
+-- keepName has save extend the key's expiry to ms from now. It sets a sixteenth more, so that a
+-- busy name does not pay for it each time, and never shortens it: another client may have a longer
 -- retention, or a TTL that is longer than our retention.
 local function keepName(ms)
   local keep = now / 1000 + ms
@@ -124,9 +124,9 @@ local function endSweep()
   if nextExpiry == inSweep then redis.call('HDEL', K, 'sweep') end
 end
 
--- save writes what has changed. A name without entries keeps its last Seq, which the next one depends
--- on, and forgets the last capacity. A client that watches the name has stored until when it does;
--- without one no message is published. HDEL comes first: see remove.
+-- save writes what has changed. A name without entries keeps its last Seq, which the next one
+-- depends on, and forgets the last capacity. A client that watches the name has stored until when
+-- it does; without one no message is published. HDEL comes first: see remove.
 local function save(quiet)
   if n == 0 then endSweep() nextExpiry = 0 end
   if was and not one then redis.call('HDEL', K, 'one') end
@@ -180,8 +180,8 @@ local function replaceMine(text)
   if at == 'one' then one = text else put(at, text) end
 end
 
--- removeMine removes the entry of id from its place. A waiter leaves a gap, which head passes once: that is
--- cheaper than keeping the waiters dense.
+-- removeMine removes the entry of id from its place. A waiter leaves a gap, which head passes once:
+-- that is cheaper than keeping the waiters dense.
 local function removeMine()
   local who, _, _, units = parse(mine)
   local i = tonumber(string.sub(at, 3))
@@ -194,11 +194,11 @@ end
 -- purge removes the holders that have expired. No holder expires before nextExpiry, so that purge
 -- examines them once in two thirds of a TTL and not at every call.
 --
--- Of very many holders one call examines sweepLimit, because a script blocks all other clients
--- of the server. It stores in the field 'sweep' where the next call continues, and the least
--- expiry so far. nextExpiry is then inSweep, a moment in the past: the waiters in front ask again at
--- once. The order is from the last slot to the first, because freeSlot moves the last holder into
--- a free slot: that holder has been examined already, or noteExpiry noted its expiry at its grant.
+-- Of very many holders one call examines sweepLimit, because a script blocks all other clients of
+-- the server. It stores in the field 'sweep' where the next call continues, and the least expiry so
+-- far. nextExpiry is then inSweep, a moment in the past: the waiters in front ask again at once.
+-- The order is from the last slot to the first, because freeSlot moves the last holder into a free
+-- slot: that holder has been examined already, or noteExpiry noted its expiry at its grant.
 local function purge()
   if n == 0 or now < nextExpiry then return end
   dirty = true
@@ -229,8 +229,8 @@ local function purge()
 end
 
 -- noteExpiry notes that a holder may expire before nextExpiry: it is new, or its renewal has set an
--- earlier expiry. The latter happens when the server's clock is set back: nextExpiry would otherwise
--- stay a moment of the old clock, and no call would look for expired holders until then.
+-- earlier expiry. The latter happens when the server's clock is set back: nextExpiry would
+-- otherwise stay a moment of the old clock, and no call would look for expired holders until then.
 local function noteExpiry(expiry)
   dirty = true
   if n == 0 then endSweep() nextExpiry = expiry end
@@ -269,10 +269,10 @@ end
 -- expired waiters only here: before their turn they block no one. A grant does not extend the
 -- expiry: a client that died while it waited costs what is left of its TTL.
 --
--- A waiter that came before the end of a quarantine gets a new Seq. Another master may have granted until
--- then, with tokens of its time, and a resource that has seen one of these would refuse an older one. Not
--- an entry whose owner has held it since before: it has the token that it has (the field 'k:ID', which its
--- renewal writes).
+-- A waiter that came before the end of a quarantine gets a new Seq. Another master may have granted
+-- until then, with tokens of its time, and a resource that has seen one of these would refuse an
+-- older one. Not an entry whose owner has held it since before: it has the token that it has (the
+-- field 'k:ID', which its renewal writes).
 local function promote()
   flush()
   while head <= tail do

@@ -1,5 +1,5 @@
--- renew: KEYS of names, ARGV ttl keep, then for each name: the number of its ids, and the ids with an "h"
--- in front if their owner knows that they hold and a "w" if not.
+-- renew: KEYS of names, ARGV ttl keep, then for each name: the number of its ids, and the ids with
+-- an "h" in front if their owner knows that they hold and a "w" if not.
 --
 -- Extends the entries that exist and creates none. The answer has the changes only, as pairs:
 -- the entry's number, and 0 if it is gone, its Seq if it holds now, or minus the microseconds
@@ -15,8 +15,8 @@ local function report(number, what)
   news[#news + 1] = what
 end
 
--- read returns the entries of ids by their place in ARGV, and the field of each. A key of another type
--- is not ours any more.
+-- read returns the entries of ids by their place in ARGV, and the field of each. A key of another
+-- type is not ours any more.
 local function read(from, to)
   local fields, texts, at, places = { 'hasp2', 'one' }, {}, {}, {}
   for j = from, to do fields[#fields + 1] = 'e:' .. string.sub(ARGV[j], 2) end

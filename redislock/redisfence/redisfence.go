@@ -41,9 +41,9 @@ type Writer struct {
 const maxEncoded = 512
 
 // With makes the fence refuse every token smaller than the lease's from now on, and returns the
-// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token. After
-// any other error the fence may have advanced: call With again with the same lease, or give the
-// lease up.
+// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token.
+// After any other error the fence may have advanced: call With again with the same lease, or give
+// the lease up.
 func With(ctx context.Context, c Client, lease fencing.Grant, o *Options) (*Writer, error) {
 	w := &Writer{client: c, name: lease.Name(), token: lease.Token()}
 	if err := fencing.Check(w.name, w.token); err != nil {

@@ -93,9 +93,9 @@ func (t *ticket) askLocked(me string) *votes {
 	return v
 }
 
-// takeCallLocked asks for the key, or for a place among its waiters. A server orders them by its clock,
-// and gets back the moment that it has answered before: by the clients' clocks, a client with a
-// slow clock would be first each time, and all others would wait for ever.
+// takeCallLocked asks for the key, or for a place among its waiters. A server orders them by its
+// clock, and gets back the moment that it has answered before: by the clients' clocks, a client
+// with a slow clock would be first each time, and all others would wait for ever.
 func (t *ticket) takeCallLocked(me, waiter, since, yield string) redisconn.Call {
 	return redisconn.Call{Keys: t.keys, Args: []string{
 		me, strconv.FormatInt(t.session.opts.TTL.Milliseconds(), 10), "0", waiter, since, rest(t.request, t.publishedLocked()), yield,
@@ -109,7 +109,8 @@ func (t *ticket) sinceLocked(node int) string {
 	return t.since[node]
 }
 
-// noteSinceLocked makes the list when it is needed: most locks have never waited, and for five servers it has 80 bytes.
+// noteSinceLocked makes the list when it is needed: most locks have never waited, and for five
+// servers it has 80 bytes.
 func (t *ticket) noteSinceLocked(node int, since string) {
 	if t.since == nil {
 		t.since = make([]string, len(t.session.store.nodes))

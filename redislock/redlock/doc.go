@@ -18,9 +18,10 @@
 //
 // # Assumptions
 //
-// Exclusion depends on a condition that no program can check: the servers' clocks run at nearly
-// the same rate and are not stepped. A server that was started again, or emptied, has no vote until
-// each lease that it may have forgotten is over, if all clients have one TTL. That binds hasp's clients: for other libraries a
-// server that crashed must remember its locks (appendonly yes, appendfsync always) or stay away for
-// the longest TTL in use. docs/backends/redlock.md has the details and the options.
+// Exclusion depends on a condition that no program can check: the servers' clocks run at nearly the
+// same rate and are not stepped. A server that was started again, or emptied, has no vote until
+// each lease that it may have forgotten is over, if all clients have one TTL. That binds hasp's
+// clients: for other libraries a server that crashed must remember its locks (appendonly yes,
+// appendfsync always) or stay away for the longest TTL in use. docs/backends/redlock.md has the
+// details and the options.
 package redlock

@@ -19,8 +19,8 @@ import (
 // A key that a minority may still have is a pending release: it blocks no client, and is removed as
 // soon as its server can be reached.
 //
-// A server answers only one release of a key with yes. So a repeated Leave does not ask again where a
-// release is under way or pending: the second answer, that there is no key, could come first.
+// A server answers only one release of a key with yes. So a repeated Leave does not ask again where
+// a release is under way or pending: the second answer, that there is no key, could come first.
 func (t *ticket) Leave(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -66,8 +66,8 @@ func (t *ticket) leftLocked() {
 	t.left, t.held = true, false
 }
 
-// failLocked ends an attempt that has failed. If the first one is refused, the core takes the request
-// for one that has changed nothing, and calls no Leave: the ticket leaves by itself.
+// failLocked ends an attempt that has failed. If the first one is refused, the core takes the
+// request for one that has changed nothing, and calls no Leave: the ticket leaves by itself.
 func (t *ticket) failLocked(err error) {
 	// A waiter that may have seen us on a majority waits for our release.
 	wake := t.count(asked, mine, maybe) >= t.session.store.quorum
@@ -101,7 +101,8 @@ func (t *ticket) noteReleased(i int, key pendingRelease, r redisconn.Reply) {
 	defer s.mu.Unlock()
 	switch {
 	case redisconn.RefusedNow(r.Err):
-		// The server has the key as before, so that it counts neither as one that has given it up nor as one that has not had it.
+		// The server has the key as before, so that it counts neither as one that has given it up
+		// nor as one that has not had it.
 		if t.claims[i] == leaving {
 			s.addPendingLocked(i, key) // no answer is lost
 		}
@@ -134,8 +135,8 @@ func (t *ticket) noteLostAnswerLocked(i int, me string, r redisconn.Reply) {
 	}
 }
 
-// noteDroppedLocked notes that a release is not repeated any more, without an answer. The next Leave
-// asks again.
+// noteDroppedLocked notes that a release is not repeated any more, without an answer. The next
+// Leave asks again.
 func (t *ticket) noteDroppedLocked(i int, me string) {
 	if t.me == me && t.claims[i] == leaving {
 		t.claims[i] = mine
@@ -196,10 +197,11 @@ func (t *ticket) verdictOfLeave() error {
 	return fmt.Errorf("%w: %d of %d servers had it", driver.ErrGone, t.hadKey, all)
 }
 
-// broadcast makes one request to some servers, and returns as soon as a majority has answered
-// yes, else after nodeTimeout: how many did, and how many may have the key all the same. A server that
-// refuses, with full memory or while it loads its file, says nothing about the key; one whose key is no
-// string does not have it. each, if not nil, sees every reply, late ones included, before it is counted.
+// broadcast makes one request to some servers, and returns as soon as a majority has answered yes,
+// else after nodeTimeout: how many did, and how many may have the key all the same. A server that
+// refuses, with full memory or while it loads its file, says nothing about the key; one whose key
+// is no string does not have it. each, if not nil, sees every reply, late ones included, before it
+// is counted.
 func (s *session) broadcast(ctx context.Context, script *redisconn.Script, call redisconn.Call, at []int, each func(int, redisconn.Reply)) (yes, open int) {
 	replies := make(chan redisconn.Reply, len(at)) // one slot for each: the reader may have gone
 	s.mu.Lock()

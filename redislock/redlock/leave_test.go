@@ -14,15 +14,17 @@ import (
 	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
 
-// count is how many tickets the session knows, each of which would be memory for ever if no call came for it.
+// count is how many tickets the session knows, each of which would be memory for ever if no call
+// came for it.
 func (s *session) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.tickets)
 }
 
-// The core calls no Leave for a request whose first answer is a refusal. The session forgets such a request, and the
-// place among the waiters that a server has noted for it, which would stay for two minutes.
+// The core calls no Leave for a request whose first answer is a refusal. The session forgets such a
+// request, and the place among the waiters that a server has noted for it, which would stay for two
+// minutes.
 func TestRefusedRequestsAreForgotten(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{})
@@ -64,7 +66,8 @@ func TestRefusedRequestsAreForgotten(t *testing.T) {
 // setnxWaiters is the key of a name's waiters.
 func setnxWaiters(name string) string { return setnx.WaitersPrefix + "{" + name + "}" }
 
-// refusedAtFirst asks as the core does: an answer that is unknown because a busy machine is late is followed by Leave.
+// refusedAtFirst asks as the core does: an answer that is unknown because a busy machine is late is
+// followed by Leave.
 func refusedAtFirst(t *testing.T, s *session, name string, want error) {
 	t.Helper()
 	testkit.Until(t, "a refusal", func() error {
@@ -114,8 +117,8 @@ func TestRefusedWaiterStays(t *testing.T) {
 	})
 }
 
-// The places of a waiter are given back when its session is closed. They would stay for two minutes: a release would
-// wake no client by them, and newcomers leave a free lock to them.
+// The places of a waiter are given back when its session is closed. They would stay for two
+// minutes: a release would wake no client by them, and newcomers leave a free lock to them.
 func TestClosedWaiter(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{})
@@ -194,8 +197,9 @@ func waits(t *testing.T, k driver.Ticket) {
 	})
 }
 
-// A release that the servers have received late, and confirmed, is a release. The requests of a repeated Leave arrive
-// behind the first ones, and "it is not there" is their answer, which says nothing.
+// A release that the servers have received late, and confirmed, is a release. The requests of a
+// repeated Leave arrive behind the first ones, and "it is not there" is their answer, which says
+// nothing.
 func TestReleaseDuringSilence(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{})
@@ -206,8 +210,8 @@ func TestReleaseDuringSilence(t *testing.T) {
 		proxies, addrs = append(proxies, p), append(addrs, p.Addr())
 	}
 	s := openedAt(t, addrs, "node_timeout=100ms")
-	// A client gives up a connection that has been silent for three seconds, and its answers are lost. A busy machine
-	// may take that long: then the next round counts.
+	// A client gives up a connection that has been silent for three seconds, and its answers are
+	// lost. A busy machine may take that long: then the next round counts.
 	for round := range 20 {
 		if err, counts := releasedDuringSilence(t, s, proxies, fmt.Sprint("a", round)); counts {
 			if err != nil {

@@ -33,8 +33,8 @@ type Options struct {
 	// Prefix begins every key. Default: nothing, since keys are shared with other libraries.
 	Prefix string
 
-	// NoQuarantine grants locks also at servers that may have forgotten earlier ones. Default: such a
-	// server has no vote until the longest TTL in use there is over, of which an emptied server
+	// NoQuarantine grants locks also at servers that may have forgotten earlier ones. Default: such
+	// a server has no vote until the longest TTL in use there is over, of which an emptied server
 	// knows only that of the client that comes first: give all clients one TTL.
 	NoQuarantine bool
 
@@ -90,9 +90,9 @@ func New(ctx context.Context, clients []rueidis.Client, o *Options) (driver.Back
 	return open(ctx, conns, o)
 }
 
-// Open connects to the store that a URL names; docs/backends/redlock.md has its parameters. ctx bounds
-// the connecting only. It is for programs that want the backend itself: hasp.Open makes a client,
-// and takes the core's parameters (ttl, margin) as well.
+// Open connects to the store that a URL names; docs/backends/redlock.md has its parameters. ctx
+// bounds the connecting only. It is for programs that want the backend itself: hasp.Open makes a
+// client, and takes the core's parameters (ttl, margin) as well.
 func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
 	return driver.Open(ctx, storeURL, slices.Collect(maps.Keys(schemes))...)
 }
@@ -160,10 +160,10 @@ func open(ctx context.Context, conns []redisconn.Conn, o *Options) (*store, erro
 	return b, nil
 }
 
-// meet connects to the servers and refuses those that cannot vote. A majority is enough:
-// it connects to the others when they can be reached, or let it in. It does not examine a server that comes later.
-// If that is one of the others under a second address, exclusion still holds, because each vote is
-// a key with one holder; only fewer failures are tolerated. The doctor reports it.
+// meet connects to the servers and refuses those that cannot vote. A majority is enough: it
+// connects to the others when they can be reached, or let it in. It does not examine a server that
+// comes later. If that is one of the others under a second address, exclusion still holds, because
+// each vote is a key with one holder; only fewer failures are tolerated. The doctor reports it.
 func (b *store) meet(ctx context.Context) error {
 	ids, errs := make([]string, len(b.nodes)), make([]error, len(b.nodes))
 	var wg sync.WaitGroup

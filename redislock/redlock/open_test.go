@@ -9,7 +9,8 @@ import (
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
-// A refusal of some servers is the store's if there is no majority without them, and final only if asking again helps none of them.
+// A refusal of some servers is the store's if there is no majority without them, and final only if
+// asking again helps none of them.
 func TestReason(t *testing.T) {
 	b := &store{quorum: 3}
 	for i := range 5 {

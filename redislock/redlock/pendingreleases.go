@@ -27,8 +27,8 @@ type pendingRelease struct {
 // maxAbsentRetries gives such a request half a second after the server is reachable again.
 const maxAbsentRetries = 4
 
-// pendingReleases are those at one server. At most one goroutine releases at a time, in one pipeline
-// for all, so that a server that is down costs a few requests and not one for each key.
+// pendingReleases are those at one server. At most one goroutine releases at a time, in one
+// pipeline for all, so that a server that is down costs a few requests and not one for each key.
 type pendingReleases struct {
 	list      []pendingRelease
 	keys      int // how many releases, also under way, are of keys, for which Close waits longer
@@ -62,9 +62,9 @@ const (
 	mostPause  = time.Second
 )
 
-// releasePending makes releases until none is pending. A release that is older than the TTL is dropped: the
-// key has expired, unless the request that sets it is still on its way. That key
-// lasts at most a TTL from its arrival, which is the bound for all remains.
+// releasePending makes releases until none is pending. A release that is older than the TTL is
+// dropped: the key has expired, unless the request that sets it is still on its way. That key lasts
+// at most a TTL from its arrival, which is the bound for all remains.
 func (s *session) releasePending(i int) {
 	for pause := firstPause; ; {
 		s.mu.Lock()
@@ -106,8 +106,8 @@ func (s *session) releasePending(i int) {
 	}
 }
 
-// releaseBatch returns the releases that the server has not answered, or not conclusively, or that it refuses for the
-// moment. One that it refuses for good is done.
+// releaseBatch returns the releases that the server has not answered, or not conclusively, or that
+// it refuses for the moment. One that it refuses for good is done.
 func (s *session) releaseBatch(i int, due []pendingRelease) []pendingRelease {
 	ctx, cancel := context.WithTimeout(s.done, s.requestBound())
 	defer cancel()
@@ -175,8 +175,8 @@ func (s *session) signalSettled() {
 	}
 }
 
-// waitSettled waits until nothing is pending, or after nodeTimeout until only a minority has pending
-// releases of keys.
+// waitSettled waits until nothing is pending, or after nodeTimeout until only a minority has
+// pending releases of keys.
 func (s *session) waitSettled(ctx context.Context) error {
 	timer := time.NewTimer(s.nodeTimeout)
 	defer timer.Stop()

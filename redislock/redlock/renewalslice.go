@@ -182,7 +182,8 @@ func (x *renewalSlice) conclude() (answered bool) {
 }
 
 // unsure notes that locks of the slice were neither renewed nor lost, and reports whether a
-// majority has answered: then only the servers of those locks are the reason, and others may be renewed.
+// majority has answered: then only the servers of those locks are the reason, and others may be
+// renewed.
 func (x *renewalSlice) unsure() bool {
 	answered := 0
 	for _, silent := range x.silent {

@@ -25,13 +25,13 @@ import (
 //	   least T from some moment after s.
 //
 // Taking gives a key T from its arrival, which is after its sending, and extending, too. A
-// KeepAlive succeeds only if, for every ticket held when it began, a majority has extended
-// within that very call. A ticket that becomes held must also be covered by
-// the KeepAlives that began before and may still succeed, although they do not know of it. Therefore
-// KeepAlives are counted when they begin, and a ticket is marked held only if none has begun
-// since the first of its requests was sent; otherwise the round is made again, which extends
-// what it finds to be ours. Both happen under mu. So every KeepAlive either began before the
-// keys were sent (A holds: they last longer than its s + T) or sees the ticket.
+// KeepAlive succeeds only if, for every ticket held when it began, a majority has extended within
+// that very call. A ticket that becomes held must also be covered by the KeepAlives that began
+// before and may still succeed, although they do not know of it. Therefore KeepAlives are counted
+// when they begin, and a ticket is marked held only if none has begun since the first of its
+// requests was sent; otherwise the round is made again, which extends what it finds to be ours.
+// Both happen under mu. So every KeepAlive either began before the keys were sent (A holds: they
+// last longer than its s + T) or sees the ticket.
 //
 // This reads no clock, on purpose: a process that is stopped between any two of
 // these steps finds its count unchanged and its keys as old as its trust, or the count

@@ -192,7 +192,8 @@ func (t *ticket) Publish(ctx context.Context, value []byte) error {
 	case done+open < quorum:
 		return fmt.Errorf("%w: %d of %d servers have it", driver.ErrGone, done, len(s.store.nodes))
 	}
-	// A refusal says here that a majority did not take it. A server that did shows it, as the next one repaired does.
+	// A refusal says here that a majority did not take it. A server that did shows it, as the next
+	// one repaired does.
 	s.mu.Lock()
 	why := s.store.reason(errs, len(at)-s.store.quorum)
 	s.mu.Unlock()

@@ -140,13 +140,13 @@ func (c *count) untilFree(quorum int, ours bool) time.Duration {
 // withJitter lets waiters that wait for the same moment try one after the other.
 func withJitter(left time.Duration) time.Duration { return left + rand.N(left/8+10*time.Millisecond) }
 
-// pause is for attempts after which no holder is known. If the lock was left to the waiters, we
-// are one of them now, and are woken in turn. In case all of those in front have died we try later, the
-// later the more they are: one at the end of many would get nothing by it, and its attempt would meet those
-// of the others. Otherwise attempts have collided and all failed, or
-// the answer of a server is missing that would have shown the holder. A random pause separates
-// them. It is long in comparison with an attempt, grows with each collision, and with the delay of
-// the network, so that no delay makes attempts collide for ever.
+// pause is for attempts after which no holder is known. If the lock was left to the waiters, we are
+// one of them now, and are woken in turn. In case all of those in front have died we try later, the
+// later the more they are: one at the end of many would get nothing by it, and its attempt would
+// meet those of the others. Otherwise attempts have collided and all failed, or the answer of a
+// server is missing that would have shown the holder. A random pause separates them. It is long in
+// comparison with an attempt, grows with each collision, and with the delay of the network, so that
+// no delay makes attempts collide for ever.
 func (t *ticket) pause(c count, took time.Duration) time.Duration {
 	ahead := int64(-1)
 	for _, b := range c.denied {

@@ -39,8 +39,9 @@ func TestToldWhileTrying(t *testing.T) {
 	}
 }
 
-// A newcomer that has left a free lock to the waiters tries by itself when those in front could have died,
-// one after the other, but not for longer than a third of a TTL. (It tried four times a second, also behind 500 others.)
+// A newcomer that has left a free lock to the waiters tries by itself when those in front could
+// have died, one after the other, but not for longer than a third of a TTL. (It tried four times a
+// second, also behind 500 others.)
 func TestPauseBehindWaiters(t *testing.T) {
 	w := &ticket{session: &session{}}
 	w.session.opts.TTL = 9 * time.Second

@@ -153,8 +153,8 @@ func TestHandOnUnconfirmed(t *testing.T) {
 	}
 }
 
-// An import by a server that was started again notes that, as any request does, and is refused for as long as the
-// server grants nothing.
+// An import by a server that was started again notes that, as any request does, and is refused for
+// as long as the server grants nothing.
 func TestHandOnAfterRestart(t *testing.T) {
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -185,7 +185,8 @@ func TestHandOnAfterRestart(t *testing.T) {
 	}
 }
 
-// Imports that the server has refused leave nothing to renew. With full memory a queue refuses none.
+// Imports that the server has refused leave nothing to renew. With full memory a queue refuses
+// none.
 func TestRefusedImportsAreForgotten(t *testing.T) {
 	for _, strategy := range []string{"setnx", "redisson"} {
 		t.Run(strategy, func(t *testing.T) {

@@ -27,8 +27,8 @@ func TestCancelledRenewal(t *testing.T) {
 			must(t, err)
 			defer s.Close(context.WithoutCancel(t.Context()))
 
-			// renewed makes a renewal without an answer, and then a Leave. limit is called last: the
-			// renewal's time must not be over before it begins.
+			// renewed makes a renewal without an answer, and then a Leave. limit is called last:
+			// the renewal's time must not be over before it begins.
 			renewed := func(limit func() (context.Context, context.CancelFunc), id string) error {
 				held := s.Ticket(driver.Request{Name: "a", ID: id, Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()})
 				if v, err := held.Enqueue(t.Context()); err != nil || !v.Held {

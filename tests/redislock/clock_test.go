@@ -51,7 +51,8 @@ func TestClockSetBack(t *testing.T) {
 	t.Skip("inconclusive: this machine paused for seconds in each round")
 }
 
-// threeFor are three clients that have asked for two permits of a semaphore, and are renewed by hand.
+// threeFor are three clients that have asked for two permits of a semaphore, and are renewed by
+// hand.
 type threeFor struct {
 	sessions      []driver.Session
 	first, second driver.Verdict
@@ -93,8 +94,8 @@ func (c *threeFor) renew(ctx context.Context, some ...driver.Session) error {
 	return nil
 }
 
-// paused reports whether so much time was between two renewals that the shortest of these leases has
-// rightly ended, or a request was given up after three seconds.
+// paused reports whether so much time was between two renewals that the shortest of these leases
+// has rightly ended, or a request was given up after three seconds.
 func (c *threeFor) paused() bool { return max(c.longest, time.Since(c.renewed)) > T }
 
 // clockSetBack returns false if the machine paused for so long that what it saw says nothing.

@@ -53,8 +53,8 @@ func TestCloseAfterLostLeave(t *testing.T) {
 	}
 }
 
-// A waiter whose Leave had no answer leaves its place by the next one. A place that stays is woken in place of a
-// client that waits.
+// A waiter whose Leave had no answer leaves its place by the next one. A place that stays is woken
+// in place of a client that waits.
 func TestLostLeaveOfWaiter(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -77,8 +77,8 @@ func TestLostLeaveOfWaiter(t *testing.T) {
 	}
 }
 
-// A server that refuses a release for now, as a replica does that is about to be promoted, has not removed the lock:
-// the session is closed when it has.
+// A server that refuses a release for now, as a replica does that is about to be promoted, has not
+// removed the lock: the session is closed when it has.
 func TestCloseIsRefused(t *testing.T) {
 	for _, strategy := range strategies {
 		t.Run(strategy, func(t *testing.T) {

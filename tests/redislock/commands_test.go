@@ -18,8 +18,8 @@ import (
 // inScripts are the commands that scripts use.
 const inScripts = "time|get|set|del|exists|pttl|pexpire|pexpireat|hget|hmget|hset|hdel|hgetall|publish|zadd|zrem|zpopmin|zrange"
 
-// The commands within the scripts are what a lock costs the server: docs/backends/redis.md has their
-// numbers. Sessions without the core make no other requests.
+// The commands within the scripts are what a lock costs the server: docs/backends/redis.md has
+// their numbers. Sessions without the core make no other requests.
 func TestCommandsInScripts(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -44,8 +44,8 @@ func TestCommandsInScripts(t *testing.T) {
 	costs := func(what string, want int, f func(i int)) {
 		t.Helper()
 		f(0) // loads the script, and sets a new key's expiry
-		// The least of several rounds: a session renews its waiters once when it listens, and a busy
-		// machine does so late.
+		// The least of several rounds: a session renews its waiters once when it listens, and a
+		// busy machine does so late.
 		least := math.Inf(1)
 		for round := 0; round < 3 && least > float64(want); round++ {
 			before := server.Calls(t, inScripts)

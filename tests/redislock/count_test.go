@@ -31,7 +31,8 @@ func TestUncontendedCosts(t *testing.T) {
 	cycle() // loads the scripts
 	messages := server.Calls(t, "publish")
 	const n = 50
-	// Several rounds: a session renews its waiters once when it listens, and a busy machine does so late.
+	// Several rounds: a session renews its waiters once when it listens, and a busy machine does so
+	// late.
 	for round, more := 1, true; more; round++ {
 		before, dialed := server.Calls(t, "evalsha|eval"), connections(t, server)
 		for range n {
@@ -104,8 +105,8 @@ func contendedCosts(t *testing.T, sizes ...int) {
 			published := float64(server.Calls(t, "publish")-messages) / float64(2*n)
 			t.Logf("%.2f script calls and %.2f messages an acquisition, %d connections made anew", scripts, published, dialed)
 			// Clients near the front that waited long have asked once. On a machine where an answer
-			// takes seconds a client replaces a connection, and repeats a request or asks for a missed
-			// message on the new one: that is one call.
+			// takes seconds a client replaces a connection, and repeats a request or asks for a
+			// missed message on the new one: that is one call.
 			if most := 2.2*float64(2*n) + float64(dialed); float64(calls) > most || published > 1.05 {
 				t.Errorf("%d script calls and %.2f messages an acquisition; %.0f calls are allowed", calls, published, most)
 			}
@@ -236,7 +237,8 @@ func TestListingCosts(t *testing.T) {
 	}
 }
 
-// readsOf is how often the server has read from any connection: a round trip takes one, or a few if it is long.
+// readsOf is how often the server has read from any connection: a round trip takes one, or a few if
+// it is long.
 func readsOf(t *testing.T, server *backends.Redis) (n int) {
 	t.Helper()
 	for line := range strings.Lines(do(t, server, "INFO", "stats")) {

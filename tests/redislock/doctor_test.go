@@ -49,7 +49,8 @@ func TestDoctor(t *testing.T) {
 	testkit.WantFinding(t, findings(t, server.URL()), "persistence", driver.Warn, "no append-only file")
 }
 
-// A client's observers are told that the server may evict held locks, and of nothing where it does not.
+// A client's observers are told that the server may evict held locks, and of nothing where it does
+// not.
 func TestEvictionIsWarned(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})

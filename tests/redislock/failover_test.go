@@ -166,8 +166,8 @@ func TestFailoverUnconfirmed(t *testing.T) {
 }
 
 // A master that is cut off from its replica, and not from some of its clients, goes on while the
-// replica is promoted. With wait=1 its clients' locks end before the new master grants any; that test
-// and the one with wait=0 are each other's control.
+// replica is promoted. With wait=1 its clients' locks end before the new master grants any; that
+// test and the one with wait=0 are each other's control.
 func TestPartitionedMaster(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()

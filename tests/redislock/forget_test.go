@@ -16,8 +16,8 @@ import (
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
-// forgetTTL is short, so that many faults fit into a run. A lease that is lost because the machine is
-// busy does no harm: it is an ordinary loss.
+// forgetTTL is short, so that many faults fit into a run. A lease that is lost because the machine
+// is busy does no harm: it is an ordinary loss.
 const forgetTTL = time.Second
 
 // forgets are stores that lose grants which they have confirmed, and how.
@@ -184,7 +184,8 @@ func TestForgetting(t *testing.T) {
 			r := startForgetRun(t, storeURL, f.ttl)
 			r.granted(t, time.Now())
 			var slowest time.Duration
-			// A few faults may each meet holders that have just released: it goes on until a lease was lost.
+			// A few faults may each meet holders that have just released: it goes on until a lease
+			// was lost.
 			for n := 0; n < times || n < times+10 && r.lost(t) == 0; n++ {
 				time.Sleep(rand.N(f.ttl))
 				forget(r)

@@ -114,9 +114,9 @@ func work(ctx context.Context, c *hasp.Client, ttl time.Duration, rec *history.R
 	}
 }
 
-// use reads or writes a resource that checks no tokens, if the lock is held. A second line says that it
-// is held still: without it the process may have been stopped before the first, for longer than
-// any lease allows.
+// use reads or writes a resource that checks no tokens, if the lock is held. A second line says
+// that it is held still: without it the process may have been stopped before the first, for longer
+// than any lease allows.
 func use(dir, name, what string, l recordedhold.Lease) {
 	if l.Held() {
 		note(dir, name, fmt.Sprintf("%s %d\n", what, l.Token()))
@@ -207,8 +207,8 @@ func startForgetRun(t *testing.T, storeURL string, ttl time.Duration) *forgetRun
 	return r
 }
 
-// granted waits until each lock has a grant that is newer than the moment, and returns how much newer
-// the latest of them is.
+// granted waits until each lock has a grant that is newer than the moment, and returns how much
+// newer the latest of them is.
 func (r *forgetRun) granted(t *testing.T, since time.Time) time.Duration {
 	t.Helper()
 	var last time.Time
@@ -228,8 +228,8 @@ func (r *forgetRun) granted(t *testing.T, since time.Time) time.Duration {
 	return last.Sub(since)
 }
 
-// mostBehind is how long a replica may be cut off: sentinels do not promote one that has had no master
-// for five seconds.
+// mostBehind is how long a replica may be cut off: sentinels do not promote one that has had no
+// master for five seconds.
 const mostBehind = 3 * time.Second
 
 // someGranted waits for a grant, for at most so long.
@@ -246,9 +246,9 @@ func (r *forgetRun) someGranted(t *testing.T, most time.Duration) {
 	}
 }
 
-// halfStopped stops half of the processes while the store fails over, and until another one was granted
-// a lock. A failover breaks every connection: a holder that is not stopped asks again at once, and
-// mostly learns that it was forgotten before a new server can grant to anyone.
+// halfStopped stops half of the processes while the store fails over, and until another one was
+// granted a lock. A failover breaks every connection: a holder that is not stopped asks again at
+// once, and mostly learns that it was forgotten before a new server can grant to anyone.
 func (r *forgetRun) halfStopped(t *testing.T, failOver func()) {
 	t.Helper()
 	stopped := r.processes[:forgetProcesses/2]

@@ -9,8 +9,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// A server that is started from an old file has a leader among the waiters, and its predecessor in front. The
-// leader publishes, and a holder downgrades, as if the server knew of the grant. Afterwards the name is free for others.
+// A server that is started from an old file has a leader among the waiters, and its predecessor in
+// front. The leader publishes, and a holder downgrades, as if the server knew of the grant.
+// Afterwards the name is free for others.
 func TestChangeOfForgottenGrant(t *testing.T) {
 	for _, what := range []string{"publish", "downgrade"} {
 		t.Run(what, func(t *testing.T) {

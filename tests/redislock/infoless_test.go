@@ -10,8 +10,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// Clients that may ask for the server's run id share a prefix with clients that may not: neither kind closes the
-// server for the other.
+// Clients that may ask for the server's run id share a prefix with clients that may not: neither
+// kind closes the server for the other.
 func TestRightToInfo(t *testing.T) {
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -57,7 +57,8 @@ func TestRightToInfoOnAnEmptiedServer(t *testing.T) {
 	testkit.Release(t, held)
 }
 
-// Without the right to WAIT no grant can be confirmed by replicas: that is refused before anything is made.
+// Without the right to WAIT no grant can be confirmed by replicas: that is refused before anything
+// is made.
 func TestRightToWait(t *testing.T) {
 	for _, strategy := range strategies {
 		t.Run(strategy, func(t *testing.T) {

@@ -117,8 +117,8 @@ func TestSlotMoves(t *testing.T) {
 	}
 }
 
-// While the marks of a slot are on one server and the locks on the other, held locks are renewed, in either order. It
-// takes as long as the slot is open.
+// While the marks of a slot are on one server and the locks on the other, held locks are renewed,
+// in either order. It takes as long as the slot is open.
 func TestSlotMovesMarksApart(t *testing.T) {
 	testtier.Long(t)
 	for _, first := range []string{"marks", "locks"} {

@@ -12,9 +12,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// notTwo has a client hold a lock, changes what is behind its address, and has another client lock it: by
-// then the first must not believe any more. With quarantine=off two believe, unless the first has learned
-// of it before.
+// notTwo has a client hold a lock, changes what is behind its address, and has another client lock
+// it: by then the first must not believe any more. With quarantine=off two believe, unless the
+// first has learned of it before.
 func notTwo(t *testing.T, holder, next *hasp.Client, quarantine string, change func()) {
 	t.Helper()
 	held := testkit.Lock(t, holder, "a")
@@ -43,13 +43,14 @@ func upFor(t *testing.T, server *backends.Redis, ttl time.Duration) {
 	})
 }
 
-// forgetTheWord deletes the operator's word that the server is new, which StartRedis has given, in two databases.
+// forgetTheWord deletes the operator's word that the server is new, which StartRedis has given, in
+// two databases.
 func forgetTheWord(t *testing.T, server *backends.Redis) {
 	t.Helper()
 	do(t, server, "EVAL", "for db = 0, 1 do redis.call('SELECT', db) redis.call('DEL', 'hasp:new') end", "0")
 }
 
-// One process of a server is given other data by hand, with a mark of its own among them: another
+// One process of a server is given other data by hand, and these have a mark: another
 // database takes the place of this one (SWAPDB), or a dump is restored.
 func TestOtherData(t *testing.T) {
 	t.Parallel()
@@ -100,8 +101,9 @@ func TestOtherData(t *testing.T) {
 	}
 }
 
-// The address of a server leads to another one from now on, which has been up for longer than a TTL: its
-// own start says nothing of what the first has granted. Only a client that knew the first can say so.
+// The address of a server leads to another one from now on, which has been up for longer than a
+// TTL: its own start says nothing of what the first has granted. Only a client that knew the first
+// can say so.
 func TestOtherServer(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
@@ -137,8 +139,9 @@ func TestOtherServer(t *testing.T) {
 	}
 }
 
-// A client that was told of an earlier mark closes the server once, and not for each of its kind: nor
-// does a client that has been idle since before a restart without data, after others have waited for that.
+// A client that was told of an earlier mark closes the server once, and not for each of its kind:
+// nor does a client that has been idle since before a restart without data, after others have
+// waited for that.
 func TestIdleClientsCloseOnce(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})

@@ -111,7 +111,8 @@ func expiry(t *testing.T, server *backends.Redis, strategy, name string) time.Ti
 }
 
 // throttle passes perSecond bytes a second to the server, with timers of any precision: the slices
-// are adjusted to the measured rate. It returns the rate at the times at which something waited for the network.
+// are adjusted to the measured rate. It returns the rate at the times at which something waited for
+// the network.
 func throttle(ctx context.Context, net *faultnet.Proxy, perSecond int64) (measured int64) {
 	const step = 250 * time.Millisecond
 	slice, passed, busy := perSecond/500, int64(0), time.Duration(1)

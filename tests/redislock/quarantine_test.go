@@ -138,8 +138,8 @@ func TestFirstWaiterInQuarantine(t *testing.T) {
 	testkit.Release(t, testkit.Granted(t, next))
 }
 
-// A server that is new to hasp waits for what it may have forgotten before its start, and no longer;
-// where an operator says that it is new, it does not wait.
+// A server that is new to hasp waits for what it may have forgotten before its start, and no
+// longer; where an operator says that it is new, it does not wait.
 func TestQuarantineOfANewServer(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -161,8 +161,8 @@ func TestQuarantineOfANewServer(t *testing.T) {
 	}
 }
 
-// The quarantine costs an acquisition one read of a key, and at most one of the replication's state, in its
-// script: a client has the latter compared once in some milliseconds.
+// The quarantine costs an acquisition one read of a key, and at most one of the replication's
+// state, in its script: a client has the latter compared once in some milliseconds.
 func TestQuarantineCosts(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})

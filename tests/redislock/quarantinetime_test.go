@@ -29,8 +29,8 @@ func wantTry(t *testing.T, c *hasp.Client, name string, want error) {
 	t.Errorf("try: %v, want %v", err, want)
 }
 
-// A server that has been up for longer than a TTL has forgotten nothing since its start, however late
-// the first request comes: a nightly try is not refused, be the client new or not.
+// A server that has been up for longer than a TTL has forgotten nothing since its start, however
+// late the first request comes: a nightly try is not refused, be the client new or not.
 func TestRestartLongAgo(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
@@ -83,8 +83,8 @@ func TestRestartLongAgoOfACluster(t *testing.T) {
 	}
 }
 
-// A server that was given keys from elsewhere (RESTORE, which moves the slots of a cluster, too), or does
-// not tell what was done to it, may have forgotten something just now.
+// A server that was given keys from elsewhere (RESTORE, which moves the slots of a cluster, too),
+// or does not tell what was done to it, may have forgotten something just now.
 func TestStartSaysNothing(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
@@ -114,8 +114,8 @@ func setMark(t *testing.T, server *backends.Redis, script string) {
 		redis.call('SET', 'hasp:mark2', number(till) .. ' ' .. rest .. ' ' .. number(version) .. ' ' .. id)`, "0")
 }
 
-// The server's clock is set back by eight hours during a quarantine: that ends a TTL later all the same,
-// and so it does after a restart.
+// The server's clock is set back by eight hours during a quarantine: that ends a TTL later all the
+// same, and so it does after a restart.
 func TestClockSetBackInQuarantine(t *testing.T) {
 	t.Parallel()
 	for _, restart := range []bool{false, true} {
@@ -140,8 +140,8 @@ func TestClockSetBackInQuarantine(t *testing.T) {
 	}
 }
 
-// A TTL of a day, used once, closes nobody out for a day after a restart once it has not been used for two days. One that
-// was used since then does.
+// A TTL of a day, used once, closes nobody out for a day after a restart once it has not been used
+// for two days. One that was used since then does.
 func TestLongTTLIsForgotten(t *testing.T) {
 	t.Parallel()
 	for _, days := range []int{1, 2} {

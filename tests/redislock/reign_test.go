@@ -35,8 +35,8 @@ func TestTwoFailovers(t *testing.T) {
 	}
 }
 
-// sides is a master that was replaced, and goes on with those of its clients and replicas that are cut
-// off with it.
+// sides is a master that was replaced, and goes on with those of its clients and replicas that are
+// cut off with it.
 type sides struct {
 	old, promoted      *backends.Redis
 	oldSide, otherSide []*backends.Redis // replicas
@@ -81,9 +81,9 @@ func renewedFor(t *testing.T, l *hasp.Lease, d time.Duration) {
 	testkit.Eventually(t, "renewals", func() bool { return l.Deadline().Sub(before) > d || !l.Held() })
 }
 
-// A failover leaves the old master one replica, which goes on confirming what that grants. The time of
-// the new master begins when its own replicas confirm: then the old one has too few, if wait is half of
-// all replicas or more. With less both have enough: that is the control.
+// A failover leaves the old master one replica, which goes on confirming what that grants. The time
+// of the new master begins when its own replicas confirm: then the old one has too few, if wait is
+// half of all replicas or more. With less both have enough: that is the control.
 func TestWaitOfTwoMasters(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -147,8 +147,8 @@ func TestDoctorOnWait(t *testing.T) {
 	}
 }
 
-// A waiter of the new master has queued before grants that the old one still makes, to clients on its
-// side. When it is granted, at the end of the quarantine, its token is later than theirs.
+// A waiter of the new master has queued before grants that the old one still makes, to clients on
+// its side. When it is granted, at the end of the quarantine, its token is later than theirs.
 func TestTokensOfTwoMasters(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {

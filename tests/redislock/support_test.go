@@ -37,12 +37,12 @@ func renewed(t *testing.T, l *hasp.Lease) {
 	}
 }
 
-// onDisk is the TTL of clients of a server that writes to its disk first, and is killed: its start may
-// take long while others write to the disk, and must not take a TTL.
+// onDisk is the TTL of clients of a server that writes to its disk first, and is killed: its start
+// may take long while others write to the disk, and must not take a TTL.
 const onDisk = 2 * calm
 
-// releaseOnDisk releases a lock of such a server. If a busy disk takes longer than the client waits for
-// an answer, the client asks again, is told that the lock is gone, and cannot know why.
+// releaseOnDisk releases a lock of such a server. If a busy disk takes longer than the client waits
+// for an answer, the client asks again, is told that the lock is gone, and cannot know why.
 func releaseOnDisk(t *testing.T, l *hasp.Lease) {
 	t.Helper()
 	began := time.Now()

@@ -227,8 +227,8 @@ func TestLatePlace(t *testing.T) {
 	n := behindProxies(t)
 	c := client(t, n.URL(), hasp.WithTTL(time.Minute))
 	places := func() int { return having(t, n.nodes, "hasp:lock:w:{a}") }
-	// A connection that a busy machine has lost cannot be made anew while answers are held: then the
-	// request does not arrive, and all begins again.
+	// A connection that a busy machine has lost cannot be made anew while answers are held: then
+	// the request does not arrive, and all begins again.
 	for noted := false; !noted && !t.Failed(); {
 		warm(t, c, n.nodes)
 		for i, p := range n.proxies[3:] {

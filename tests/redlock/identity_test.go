@@ -60,9 +60,9 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// A set's name is made when all servers answer. From then on any minority may be away. Servers
-// that are restarted one after the other, each without its data, get it back from the renewals of a client
-// that knows it.
+// A set's name is made when all servers answer. From then on any minority may be away. Servers that
+// are restarted one after the other, each without its data, get it back from the renewals of a
+// client that knows it.
 func TestIdentityWithServersAway(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{})

@@ -229,8 +229,8 @@ func TestCosts(t *testing.T) {
 		return n
 	}
 	const turns = 30
-	// A busy machine delays answers beyond the time-out for a server, and an attempt is made again: the
-	// least of several rounds counts.
+	// A busy machine delays answers beyond the time-out for a server, and an attempt is made again:
+	// the least of several rounds counts.
 	for round, n, most := 1, 1, 0; n > most && !t.Failed(); round++ {
 		before, begun := settled(), time.Now()
 		for range turns {

@@ -275,8 +275,8 @@ func TestMessagesLost(t *testing.T) {
 	if next == nil {
 		t.Fatal("the waiter has given up")
 	}
-	// On a busy machine an answer can come later than the time-out for a server: then the outcome is
-	// unknown, and rightly so.
+	// On a busy machine an answer can come later than the time-out for a server: then the outcome
+	// is unknown, and rightly so.
 	if err := next.Release(testkit.Context(t)); err != nil && !errors.Is(err, hasp.ErrUnknown) {
 		t.Error(err)
 	}

@@ -137,8 +137,8 @@ func TestOpenWithServersAway(t *testing.T) {
 	}
 }
 
-// A minority that refuses the credentials, since they are being changed at one server after the other, is a minority that is away;
-// a majority is an error that says so.
+// A minority that refuses the credentials, since they are being changed at one server after the
+// other, is a minority that is away; a majority is an error that says so.
 func TestOpenWithOtherCredentials(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 2, backends.RedisOptions{Password: "secret"})

@@ -17,8 +17,8 @@ import (
 
 // A renewal without enough time keeps its progress: the next one continues with the locks that were
 // renewed longest ago, and the result is never more than any lock has left. (All progress was lost
-// each time, until all locks were lost.) Three of five networks let a third of a renewal through to each
-// call: three are the least, however fast the machine is.
+// each time, until all locks were lost.) Three of five networks let a third of a renewal through to
+// each call: three are the least, however fast the machine is.
 func TestRenewalGoesOn(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -69,8 +69,8 @@ func TestRenewalGoesOn(t *testing.T) {
 }
 
 // renewedBy is one renewal, of which the slow networks let most bytes through each. If that is not
-// enough, its time is over after the answers have had time to come, and it is not whole. What was held
-// arrives before the next one.
+// enough, its time is over after the answers have had time to come, and it is not whole. What was
+// held arrives before the next one.
 func renewedBy(t *testing.T, slow []*faultnet.Proxy, s driver.Session, most int64, wait time.Duration) (granted time.Duration, err error, whole bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -3,6 +3,8 @@ package redlock_test
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,9 +15,9 @@ import (
 )
 
 // If a lock is on three servers of five, and one of them restarts without its data while the other
-// two come back, a second client could take it. It is refused until the first lease is over, because
-// the three have no vote. Without the quarantine it is granted, and the first client is told only by
-// its next renewal. If the server remembers, the first one keeps the lock.
+// two come back, a second client could take it. It is refused until the first lease is over,
+// because the three have no vote. Without the quarantine it is granted, and the first client is
+// told only by its next renewal. If the server remembers, the first one keeps the lock.
 func TestRestartedEmpty(t *testing.T) {
 	for _, c := range []struct {
 		remembers  bool
@@ -98,4 +100,46 @@ func TestServersForget(t *testing.T) {
 		t.Error("two believe that they hold")
 	}
 	testkit.Release(t, next)
+}
+
+// A rolling restart of servers that keep their files: each has its vote again a TTL after its start,
+// however late the first request comes. The control is a request with a TTL that is longer.
+func TestRestartLongAgo(t *testing.T) {
+	t.Parallel()
+	nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{AppendOnly: true, AppendFsync: "always"})
+	ttl := hasp.WithTTL(T)
+	c := client(t, urlOf(nodes), ttl)
+	testkit.Release(t, testkit.LockDespiteErrors(t, c, "a"))
+	each(t, nodes, restart)
+	for _, n := range nodes {
+		testkit.Eventually(t, "an uptime of more than a TTL", func() bool {
+			info, err := n.Do("INFO", "server")
+			_, after, _ := strings.Cut(info, "uptime_in_seconds:")
+			text, _, _ := strings.Cut(after, "\r")
+			seconds, _ := strconv.Atoi(text)
+			return err == nil && time.Duration(seconds-1)*time.Second > T
+		})
+	}
+	try := func(c *hasp.Client) (err error) {
+		testkit.Until(t, "an answer", func() error {
+			var l *hasp.Lease
+			if l, err = c.Mutex("a").TryLock(t.Context()); err == nil {
+				testkit.Release(t, l)
+			}
+			if errors.Is(err, hasp.ErrBusy) {
+				return nil
+			}
+			return err
+		})
+		return err
+	}
+	for _, c := range []*hasp.Client{c, client(t, urlOf(nodes), ttl)} {
+		if err := try(c); err != nil {
+			t.Error(err)
+		}
+	}
+	each(t, nodes, restart)
+	if err := try(client(t, urlOf(nodes), hasp.WithTTL(10*time.Minute))); !errors.Is(err, hasp.ErrBusy) {
+		t.Errorf("a lease of ten minutes may be forgotten: %v", err)
+	}
 }

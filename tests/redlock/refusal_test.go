@@ -11,8 +11,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// L2: one of three servers refuses our requests, by its rights for the user, and another one is silent while a waiter
-// tries. One vote is missing, and no more than that is known: the waiter stays, and gets the lock when a majority is back.
+// L2: one of three servers refuses our requests, by its rights for the user, and another one is
+// silent while a waiter tries. One vote is missing, and no more than that is known: the waiter
+// stays, and gets the lock when a majority is back.
 func TestRefusalOfOneServer(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{})
@@ -39,7 +40,8 @@ func TestRefusalOfOneServer(t *testing.T) {
 	testkit.Release(t, testkit.Granted(t, got))
 }
 
-// Servers that are full refuse a new value, and keep the lock: the term goes on, and ends with Resign.
+// Servers that are full refuse a new value, and keep the lock: the term goes on, and ends with
+// Resign.
 func TestPublishRefused(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{})
@@ -81,8 +83,9 @@ func TestPublishRefused(t *testing.T) {
 	}
 }
 
-// A server that refuses a release for now has the key as before, and counts as one that has not answered: with another one that was away when the lock
-// was taken, the lock was held to the end all the same. It gives the key up when it is asked again.
+// A server that refuses a release for now has the key as before, and counts as one that has not
+// answered: with another one that was away when the lock was taken, the lock was held to the end
+// all the same. It gives the key up when it is asked again.
 func TestReleaseRefused(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{})

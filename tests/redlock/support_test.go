@@ -89,7 +89,8 @@ func warm(t *testing.T, c *hasp.Client, nodes []*backends.Redis) {
 	t.Helper()
 	l := testkit.Lock(t, c, "warm")
 	testkit.Eventually(t, "all servers have been reached", everywhere(t, nodes, "warm"))
-	// A busy machine may lose the answer to the first request: then it is gone, and no answer says by whom.
+	// A busy machine may lose the answer to the first request: then it is gone, and no answer says
+	// by whom.
 	if err := l.Release(t.Context()); err != nil && !errors.Is(err, hasp.ErrUnknown) {
 		t.Fatal(err)
 	}

@@ -165,7 +165,8 @@ func attemptBesideRenewal(t *testing.T, n *network, s driver.Session, name strin
 	extended := 0
 	for _, node := range n.nodes {
 		left := pttl(t, node, name)
-		// The clock is read after the server has said it: a pause between must not make the end look earlier.
+		// The clock is read after the server has said it: a pause between must not make the end
+		// look earlier.
 		if end := time.Now().Add(left); !end.Before(began.Add(besideTTL)) {
 			extended++
 		}

@@ -1,8 +1,8 @@
 // Package quarantine keeps a server from granting while it may have forgotten grants: after it was
 // started again, emptied, promoted or exchanged for another, until each lease that it may have
-// forgotten is over. mark.lua finds that out and decides, in the script that would grant; it has the
-// argument. The package has what the strategies and redlock share: where the mark is, what a client
-// was told of it, and what people are told.
+// forgotten is over. mark.lua finds that out and decides, in the script that would grant; it has
+// the argument. The package has what the strategies and redlock share: where the mark is, what a
+// client was told of it, and what people are told.
 package quarantine
 
 import (
@@ -52,29 +52,26 @@ type Guard struct {
 	marks map[string]told // by their keys
 }
 
-// told is what a server has said last of its mark.
+// told has the last mark that a server has told.
 type told struct {
 	mark string
 	sent time.Time // the request by which the reign was compared
 }
 
-// freshFor is for how long after a request that has compared the reign others need not. In less time no
-// server is replaced and comes back, or is started again, and is connected to. A lease that is granted
-// counts from its request: one that the network delivers late is not in time either.
+// freshFor is for how long after a request that has compared the reign others need not. In less
+// time no server is replaced and comes back, or is started again, and is connected to. A lease that
+// is granted counts from its request: one that the network delivers late is not in time either.
 const freshFor = 2 * time.Millisecond
 
-// NewGuard makes the guard of a store. prefix begins the key of the mark. off: there is no quarantine.
-// waits: the store's grants wait for replicas, and so must the quarantine.
+// NewGuard makes the guard of a store. prefix begins the key of the mark. off: there is no
+// quarantine. waits: the store's grants wait for replicas, and so must the quarantine.
 func NewGuard(conn redisconn.Conn, prefix string, off, waits bool) *Guard {
 	return &Guard{conn: conn, prefix: prefix, off: off, waits: waits, marks: map[string]told{}}
 }
 
-// Off reports that there is no quarantine.
-func (g *Guard) Off() bool { return g.off }
-
-// mark is the key of the mark for a lock's key: one for each server and prefix. In a cluster a script
-// may use the keys of one slot only, and a slot can move to another server: there is one for each
-// slot. The 2 is the version of what is in it, as in the field hasp2 of a queue.
+// mark is the key of the mark for a lock's key: one for each server and prefix. In a cluster a
+// script may use the keys of one slot only, and a slot can move to another server: there is one for
+// each slot. The 2 is the version of what is in it, as in the field hasp2 of a queue.
 func (g *Guard) mark(key string) string {
 	if g.conn.Topology() == redisconn.Cluster {
 		return g.prefix + "mark2:{" + slotTags()[slotOf(key)] + "}"
@@ -93,8 +90,9 @@ func (g *Guard) Eval(ctx context.Context, s *redisconn.Script, c redisconn.Call,
 	if !unconfirmed || replicas == 0 || r.Err != nil {
 		return r
 	}
-	// The replicas have the mark of this reign now, and the time of the quarantine begins when the server
-	// is told so. The scripts change nothing when they are repeated; any of them is as good as another.
+	// The replicas have the mark of this reign now, and the time of the quarantine begins when the
+	// server is told so. The scripts change nothing when they are repeated; any of them is as good
+	// as another.
 	sent = time.Now()
 	_, full = g.with(c, sent, true)
 	r, _ = g.learn(mark, sent, g.conn.Eval(ctx, s, full, replicas))
@@ -102,9 +100,9 @@ func (g *Guard) Eval(ctx context.Context, s *redisconn.Script, c redisconn.Call,
 }
 
 // EvalAll runs a script that removes or extends entries, many times. While a slot of a cluster
-// moves, the name may be on one server and the mark on the other, for as long as the slot is open: that
-// is TRYAGAIN, and held locks would end. Such a call is made again without the mark: it does what it is
-// for and grants nothing.
+// moves, the name may be on one server and the mark on the other, for as long as the slot is open:
+// that is TRYAGAIN, and held locks would end. Such a call is made again without the mark: it does
+// what it is for and grants nothing.
 func (g *Guard) EvalAll(ctx context.Context, s *redisconn.Script, calls []redisconn.Call) []redisconn.Reply {
 	if !marked[s] {
 		return g.conn.EvalAll(ctx, s, calls)
@@ -171,9 +169,9 @@ func with(c redisconn.Call, known string, mark ...string) redisconn.Call {
 	return redisconn.Call{Keys: slices.Concat(c.Keys, mark), Args: append(slices.Clip(c.Args), known)}
 }
 
-// learn takes the news of the mark from an answer: see answer.lua. Answers may come in another order than
-// they were given. What is noted is then older than what could be known, and the next answer has the news
-// again.
+// learn takes the news of the mark from an answer: see answer.lua. Answers may come in another
+// order than they were given. What is noted is then older than what could be known, and the next
+// answer has the news again.
 func (g *Guard) learn(mark string, sent time.Time, r redisconn.Reply) (_ redisconn.Reply, unconfirmed bool) {
 	parts, _ := r.Value.([]any)
 	if len(parts) < 3 || parts[0] != "mark" {
@@ -226,8 +224,8 @@ func crc16(text string) (crc uint16) {
 	return crc
 }
 
-// slotTags has for each slot the least number whose text hashes to it. A slice, since the place for an
-// array of 256 KB would be made when the program starts.
+// slotTags has for each slot the least number whose text hashes to it. A slice, since the place for
+// an array of 256 KB would be made when the program starts.
 var slotTags = sync.OnceValue(func() []string {
 	tags := make([]string, 16384)
 	for i, missing := 0, len(tags); missing > 0; i++ {
@@ -239,3 +237,43 @@ var slotTags = sync.OnceValue(func() []string {
 	}
 	return tags
 })
+
+// Examine tells people what the mark of a server says.
+func (g *Guard) Examine(ctx context.Context, n redisconn.Node, x *redisconn.Examination) {
+	const subject = "quarantine"
+	switch {
+	case g.off:
+		x.Add(driver.Bad, subject, "off: a server that has forgotten its locks grants them again at once", "leave out quarantine=off")
+		return
+	case x.Fields["master_replid"] == "":
+		x.Add(driver.Bad, subject, "this user may not run INFO: a restart of the server is not noticed", "allow INFO to the user")
+		return
+	case g.conn.Topology() == redisconn.Cluster:
+		x.Add(driver.Info, subject, "on, separately for each slot", "")
+		return
+	}
+	text, _ := n.Do(ctx, "GET", g.mark("")).Value.(string)
+	var reign string
+	var till, before, longest, seconds, micro int64
+	if _, err := fmt.Sscan(text, &till, &longest, &reign, &before); err != nil {
+		x.Add(driver.Info, subject, "on; no lock was ever taken here", "")
+		return
+	}
+	if now, _ := n.Do(ctx, "TIME").Value.([]any); len(now) == 2 {
+		_, _ = fmt.Sscan(fmt.Sprint(now[0], " ", now[1]), &seconds, &micro)
+	}
+	left := time.Duration(till-seconds*1e6-micro) * time.Microsecond
+	lease := time.Duration(max(longest, before)) * time.Microsecond
+	cure := "wait, or write its run id to hasp:new and delete " + g.mark("") + " if you know better"
+	switch {
+	case reign != x.Fields["master_replid"]:
+		x.Add(driver.Warn, subject, fmt.Sprintf("the server was started again, or promoted, since the last lock: it grants none "+
+			"until it is up for %s, or for so long from the next request on", lease), "")
+	case till == 0:
+		x.Add(driver.Warn, subject, fmt.Sprintf("the server may have forgotten locks, and grants none until its replicas confirm, and for another %s", lease), cure)
+	case left > 0:
+		x.Add(driver.Warn, subject, fmt.Sprintf("the server may have forgotten locks, and grants none for another %s", left.Round(time.Second)), cure)
+	default:
+		x.Add(driver.Info, subject, fmt.Sprintf("on; after a restart the server grants nothing for %s, the longest TTL in use", lease), "")
+	}
+}

@@ -1,59 +1,62 @@
 -- mark: knows whether this server may have forgotten grants.
 --
--- Every script that grants begins with this file. It closes the server in the same script that finds
--- that grants may be forgotten, and before it grants anything: so there is no moment in which one
--- client knows of the loss and another is granted. The server grants nothing until each lease that may
--- be forgotten is over.
+-- Every script that grants begins with this file. It closes the server in the same script that
+-- finds that grants may be forgotten, and before it grants anything: so there is no moment in which
+-- one client knows of the loss and another is granted. The server grants nothing until each lease
+-- that may be forgotten is over.
 --
 -- The key of the mark has
 --
 --   TILL LONGEST REIGN BEFORE CALLS FORMER VERSION ID
 --
--- REIGN    the replication id of the server when it wrote the mark. Redis draws one when a process
---          starts and when a replica is promoted. So it differs after a restart, and in each reign of
---          a master, also if it was a replica in between and has the data of another.
--- TILL     the server's time from which it grants. 0: see "confirmed" below.
--- VERSION  grows with each change; a moment of the server's time.
--- LONGEST  the longest TTL that was used since VERSION, and
--- BEFORE   the longest TTL in the period before. A period ends when it is older than both. A lease is
---          granted or renewed by a script that has noted its TTL in the present period, and is over
---          before the next period ends: the longer of the two bounds all leases that may live. So a TTL
---          that was once used by mistake is forgotten when it has not been used for two of its lengths.
--- CALLS    how often the process had been given other data by hand (SWAPDB, RESTORE).
--- ID       names the data that the mark is part of, across restarts and failovers; drawn anew when there
---          is no mark, and when a client has known another one.
--- FORMER   the last three of such other IDs, separated by commas, or "-".
+-- where
 --
--- A client says with each request what it was last told: the mark. It was told by another server, or
--- this server was given other data, if there is no such ID, or the VERSION is lower. Only a client can
--- know that its address leads to another server now. FORMER is for the other clients that were told the
--- same: the server closes for the first one alone. A client that was told nothing yet has the CALLS
--- compared.
+--   REIGN   the replication id of the server when it wrote the mark. Redis draws one when a
+--           process starts and when a replica is promoted. So it differs after a restart, and in
+--           each reign of a master, also if it was a replica in between and has the data of another.
+--   TILL    the server's time from which it grants. 0: see "confirmed" below.
+--   VERSION grows with each change; a moment of the server's time.
+--   LONGEST the longest TTL that was used since VERSION, and
+--   BEFORE  the longest TTL in the period before. A period ends when it is older than both. A lease
+--           is granted or renewed by a script that has noted its TTL in the present period, and is
+--           over before the next period ends: the longer of the two bounds all leases that may
+--           live. So a TTL that was once used by mistake is forgotten when it has not been used for
+--           two of its lengths.
+--   CALLS   how often the process had been given other data by hand (SWAPDB, RESTORE).
+--   ID      names the data that the mark is part of, across restarts and failovers; drawn anew when
+--           there is no mark, and when a client has known another one.
+--   FORMER  the last three of such other IDs, separated by commas, or "-".
 --
--- The REIGN costs the server as much as a third of a short script. So a client that has had it compared a
--- moment ago (see Guard) says so, and then an equal mark is enough.
+-- A client says with each request what it was last told: the mark. It was told by another server,
+-- or this server was given other data, if there is no such ID, or the VERSION is lower. Only a
+-- client can know that its address leads to another server now. FORMER is for the other clients
+-- that were told the same: the server closes for the first one alone. A client that was told
+-- nothing yet has the CALLS compared.
 --
--- Confirmed: with wait=N a master that was replaced goes on granting to the clients on its side, for as
--- long as N replicas confirm. So the time of the new master begins when its replicas have confirmed a
--- mark of its own reign: these have left the old one, and if N is half of all replicas or more, too few
--- are left there. TILL is 0 until a client says that it has had this confirmation.
+-- The REIGN costs the server as much as a third of a short script. So a client that has had it
+-- compared a moment ago (see Guard) says so, and then an equal mark is enough.
 --
--- The key hasp:new with this process's run id is an operator's word that it has nothing to remember; in
--- a cluster hasp:new:{TAG}, for the slot of the tag.
+-- Confirmed: with wait=N a master that was replaced goes on granting to the clients on its side,
+-- for as long as N replicas confirm. So the time of the new master begins when its replicas have
+-- confirmed a mark of the new reign: these have left the old one, and if N is half of all replicas
+-- or more, too few are left there. TILL is 0 until a client says that it has had this confirmation.
+--
+-- The key hasp:new with this process's run id is an operator's word that it has nothing to
+-- remember; in a cluster hasp:new:{TAG}, for the slot of the tag.
 
 -- The last of ARGV is how the client asks, and what it was told: "-", with wait=N "w", or "c" if N
--- replicas have confirmed what it was told; "+" and "W" if it has had the reign compared. The last of KEYS
--- is then the mark. "off": there is no quarantine; "blind": the mark cannot be read for the moment, and
--- nothing is granted.
+-- replicas have confirmed what it was told; "+" and "W" if it has had the reign compared. The last
+-- of KEYS is then the mark. "off": there is no quarantine; "blind": the mark cannot be read for the
+-- moment, and nothing is granted.
 local known = table.remove(ARGV)
 local mark = known ~= 'off' and known ~= 'blind' and table.remove(KEYS)
 local tell, unconfirmed -- the mark if the reign was compared, "" if the client knows it; whether TILL is 0
 
--- closedUntil is when grants begin, or have begun. ttl is the caller's, a text in microseconds; with nil
--- it writes nothing, and tells no news: the next renewal or request does.
+-- closedUntil is when grants begin, or have begun. ttl is the caller's, a text in microseconds;
+-- with nil it writes nothing, and tells no news: the next renewal or request does.
 --
--- A script pays for it each time, so the usual case comes first, and the functions that the others need
--- are inside: each function that a script defines costs the server as much as a short command.
+-- A script pays for it each time, so the usual case comes first, and the functions that the others
+-- need are inside: each function that a script defines costs the server as much as a short command.
 local function closedUntil(now, ttl)
   if not mark then return known == 'blind' and now + 1000000 or 0 end
   local text = redis.call('GET', mark)

@@ -10,8 +10,8 @@ local function micros()
   return asked
 end
 
--- closedFor is for how many milliseconds the server still grants nothing (see mark.lua, which the scripts
--- that grant begin with); ttl is the caller's.
+-- closedFor is for how many milliseconds the server still grants nothing (see mark.lua, which the
+-- scripts that grant begin with); ttl is the caller's.
 local function closedFor(ttl)
   local now = micros()
   return math.max(0, math.ceil((closedUntil(now, ttl .. '000') - now) / 1000))

@@ -1,12 +1,11 @@
 -- take: ARGV me ttl keep waiter since [rest] [yield]
 --
--- Takes the lock if it is free, as SET NX PX does, or finds that it is ours already.
--- Answers: 1 token | 0 milliseconds-left holder since [closed]. waiter, if not empty, is added to the
--- waiters to wake, ordered by since, which the answer returns for the next attempt. since is '' in the
--- first attempt, and '?' in another one if no answer has told it. rest is
--- written behind me. With yield a free lock is left to the waiters: holder is '', and in place of the
--- time left is the number of those in front. With closed the server grants nothing for so long: see
--- mark.lua.
+-- Takes the lock if it is free, as SET NX PX does, or finds that it is ours already. Answers: 1
+-- token | 0 milliseconds-left holder since [closed]. waiter, if not empty, is added to the waiters
+-- to wake, ordered by since, which the answer returns for the next attempt. since is '' in the
+-- first attempt, and '?' in another one if no answer has told it. rest is written behind me. With
+-- yield a free lock is left to the waiters: holder is '', and in place of the time left is the
+-- number of those in front. With closed the server grants nothing for so long: see mark.lua.
 local me, ttl, waiter = ARGV[1], ARGV[2], ARGV[4]
 local holder = redis.call('GET', lock)
 local closed = closedFor(ttl)
