@@ -19,6 +19,7 @@ local seq, kept -- the last Seq; until when the key is kept, in milliseconds
 local cap, held, n, nextExpiry, head, tail
 local watched -- until when
 local valued  -- 1: an entry may have a value
+local drawn   -- the last Seq that was drawn at a grant, while waiters from before are there: see promote
 local one     -- the entry of the only holder, if it has no slot
 local header, was -- 'hasp2' and 'one' in the store
 local dirty, extend -- save has something to write; the key's expiry, too
@@ -45,13 +46,13 @@ local function load(m)
   local s, k, more = string.match(m[1] or '0 0', '^(%d+) (%d+)(.*)$')
   if not s then return false end
   header, was, one, dirty, extend = m[1], m[2], m[2], false, false
-  seq, kept, valued, watched, head, tail = tonumber(s), tonumber(k), 0, 0, 1, 0
+  seq, kept, valued, watched, drawn, head, tail = tonumber(s), tonumber(k), 0, 0, 0, 1, 0
   cap, held, n, nextExpiry = nil, 0, 0, 0
   if more ~= '' then
-    local c, u, k, e, i, j, w, v = string.match(more, '^ (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d)$')
+    local c, u, k, e, i, j, w, v, d = string.match(more, '^ (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) ?(%d*)$')
     if not c then return false end
     held, n, nextExpiry, head, tail = tonumber(u), tonumber(k), tonumber(e), tonumber(i), tonumber(j)
-    watched, valued = tonumber(w), tonumber(v)
+    watched, valued, drawn = tonumber(w), tonumber(v), tonumber(d) or 0
     if n > 0 or head <= tail then cap = tonumber(c) end
   elseif one then
     local _, _, expiry, units, rest = parse(one)
@@ -136,6 +137,7 @@ local function save(quiet)
   if waiting or watching or valued == 1 or n > 0 and not one then
     text = text .. ' ' .. (cap or 0) .. ' ' .. held .. ' ' .. n .. ' ' .. number(nextExpiry)
       .. ' ' .. head .. ' ' .. tail .. ' ' .. number(watched) .. ' ' .. valued
+    if waiting and drawn > 0 then text = text .. ' ' .. number(drawn) end
   end
   if text ~= header then put('hasp2', text) end
   if one and one ~= was then put('one', one) end
@@ -271,8 +273,9 @@ end
 --
 -- A waiter that came before the end of a quarantine gets a new Seq. Another master may have granted
 -- until then, with tokens of its time, and a resource that has seen one of these would refuse an
--- older one. Not an entry whose owner has held it since before: it has the token that it has (the
--- field 'k:ID', which its renewal writes).
+-- older one. So does a waiter that came between such a waiter and its grant. Not an entry whose owner
+-- has held it since before: it has the token that it has (the field 'k:ID', which its renewal
+-- writes).
 local function promote()
   flush()
   while head <= tail do
@@ -287,8 +290,10 @@ local function promote()
         -- Its value stays.
         redis.call('HDEL', K, 'w:' .. head, 'e:' .. who)
         local new = math.max(seq + 1, now)
-        if tonumber(s) <= closed and redis.call('HDEL', K, 'k:' .. who) == 0 and new < 9007199254740992 then
-          seq, s = new, number(new)
+        if tonumber(s) > math.max(closed, drawn) then
+          drawn = 0 -- all others came later
+        elseif redis.call('HDEL', K, 'k:' .. who) == 0 and new < 9007199254740992 then
+          seq, drawn, s = new, new, number(new)
           text = pack(who, s, expiry, units, rest)
         end
         grant(who, s, expiry, units, text)

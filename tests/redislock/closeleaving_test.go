@@ -84,7 +84,7 @@ func TestCloseIsRefused(t *testing.T) {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
 			server := backends.StartRedis(t, backends.RedisOptions{})
-			storeURL := server.URL() + "?strategy=" + strategy
+			storeURL := server.URL() + "?quarantine=off&strategy=" + strategy // it is another master, too
 			s := session(t, testkit.Open(t, storeURL), time.Minute)
 			testkit.Held(t, s.Ticket(testkit.Request("a")))
 			do(t, server, "REPLICAOF", "127.0.0.1", "1") // where no server is

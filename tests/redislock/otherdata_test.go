@@ -83,7 +83,10 @@ func TestOtherData(t *testing.T) {
 						wantTry(t, c, "b", nil)
 					}
 				})
-				t.Run("RESTORE/"+strategy+"/"+quarantine+"/"+who, func(t *testing.T) {
+				if !known {
+					continue // RESTORE of a mark
+				}
+				t.Run("RESTORE/"+strategy+"/"+quarantine, func(t *testing.T) {
 					t.Parallel()
 					server := backends.StartRedis(t, backends.RedisOptions{})
 					short := client(t, server.URL()+parameters, hasp.WithTTL(calm/2))
@@ -91,9 +94,7 @@ func TestOtherData(t *testing.T) {
 					testkit.Release(t, testkit.Lock(t, short, "a")) // makes the mark that is in the dump
 					change := restore(t, server)
 					testkit.Release(t, testkit.Lock(t, first, "b")) // its TTL is noted in a later one
-					if known {
-						testkit.Release(t, testkit.Lock(t, second, "c"))
-					}
+					testkit.Release(t, testkit.Lock(t, second, "c"))
 					notTwo(t, first, second, quarantine, change)
 				})
 			}

@@ -94,13 +94,13 @@ func TestReleaseRefused(t *testing.T) {
 		n.proxies = append(n.proxies, testkit.Proxy(t, node.Addr))
 	}
 	n.proxies[2].Partition()
-	c := client(t, n.URL(), hasp.WithTTL(time.Minute))
-	l := testkit.Lock(t, c, "a")
+	storeURL := n.URL() + "?node_timeout=500ms&quarantine=off" // a server that was a replica abstains for a TTL
+	l := testkit.Lock(t, client(t, storeURL, hasp.WithTTL(time.Minute)), "a")
 	do(t, nodes[1], "REPLICAOF", "127.0.0.1", "1") // where no server is: it serves on, and writes nothing
 	if err := l.Release(testkit.Context(t)); err != nil {
 		t.Errorf("release: %v", err)
 	}
 	do(t, nodes[1], "REPLICAOF", "NO", "ONE")
 	testkit.Eventually(t, "the server has given the key up", func() bool { return calls(t, nodes[1:2], "del") > 0 })
-	testkit.Release(t, testkit.Lock(t, client(t, n.URL(), hasp.WithTTL(time.Minute)), "a"))
+	testkit.Release(t, testkit.Lock(t, client(t, storeURL, hasp.WithTTL(time.Minute)), "a"))
 }

@@ -7,7 +7,7 @@
 --
 -- The key of the mark has
 --
---   TILL LONGEST REIGN BEFORE CALLS FORMER VERSION ID
+--   TILL LONGEST REIGN BEFORE SWAPS FORMER VERSION ID
 --
 -- where
 --
@@ -22,7 +22,7 @@
 --           over before the next period ends: the longer of the two bounds all leases that may
 --           live. So a TTL that was once used by mistake is forgotten when it has not been used for
 --           two of its lengths.
---   CALLS   how often the process had been given other data by hand (SWAPDB, RESTORE).
+--   SWAPS   how often SWAPDB had been used in the process.
 --   ID      names the data that the mark is part of, across restarts and failovers; drawn anew when
 --           there is no mark, and when a client has known another one.
 --   FORMER  the last three of such other IDs, separated by commas, or "-".
@@ -31,7 +31,8 @@
 -- or this server was given other data, if there is no such ID, or the VERSION is lower. Only a
 -- client can know that its address leads to another server now. FORMER is for the other clients
 -- that were told the same: the server closes for the first one alone. A client that was told
--- nothing yet has the CALLS compared.
+-- nothing yet has the SWAPS compared. (Not the uses of RESTORE: programs that copy their data to
+-- this server all the time would keep it closed.)
 --
 -- The REIGN costs the server as much as a third of a short script. So a client that has had it
 -- compared a moment ago (see Guard) says so, and then an equal mark is enough.
@@ -74,11 +75,11 @@ local function closedUntil(now, ttl)
   end
 
   local function parse(mark)
-    local till, longest, of, before, calls, former, version, id =
+    local till, longest, of, before, swaps, former, version, id =
       string.match(mark or '', '^(%d+) (%d+) (%S+) (%d+) (%d+) (%S+) (%d+) (%S+)$')
-    return tonumber(till or 0), tonumber(longest or 0), tonumber(before or 0), tonumber(version or 0), id, of, calls, former
+    return tonumber(till or 0), tonumber(longest or 0), tonumber(before or 0), tonumber(version or 0), id, of, swaps, former
   end
-  local till, longest, before, version, id, of, calls, former = parse(text)
+  local till, longest, before, version, id, of, swaps, former = parse(text)
   local waits, confirmed = how ~= '-' and how ~= '+', how == 'c'
   -- Who may not ask which reign it is takes the mark's word for it. With another text for the same reign,
   -- clients with the right to INFO and clients without would close the server for each other by turns.
@@ -90,13 +91,10 @@ local function closedUntil(now, ttl)
   end
   local _, sawLongest, _, sawVersion, sawID = parse(saw)
 
-  -- handed is how often the process was given other data by hand; nil if that cannot be known.
-  local function handed()
-    local stats, n = info('commandstats'), 0
-    for name, count in string.gmatch(stats, 'cmdstat_([^:]+):calls=(%d+)') do
-      if name == 'swapdb' or name == 'restore' then n = n + count end
-    end
-    return stats ~= '' and n or nil
+  -- swapped is how often SWAPDB was used; nil if that cannot be known.
+  local function swapped()
+    local stats = info('commandstats')
+    return stats ~= '' and (string.match(stats, 'cmdstat_swapdb:calls=(%d+)') or '0') or nil
   end
 
   -- started is the latest moment at which a process can have forgotten something that no client tells of:
@@ -126,7 +124,7 @@ local function closedUntil(now, ttl)
   local replaced = text and not of
     or sawID and (not of or sawID == id and sawVersion > version
       or sawID ~= id and not string.find(',' .. former .. ',', ',' .. sawID .. ',', 1, true))
-    or not sawID and of and (handed() or calls + 0) ~= calls + 0
+    or not sawID and of and (swapped() or swaps) ~= swaps
   local doubt = replaced or of ~= reign
   local span = math.max(longest, before, sawLongest, ttl or 1000000)
   local opened, covered = till, not doubt and till > 0 and ttl and ttl <= longest
@@ -158,9 +156,9 @@ local function closedUntil(now, ttl)
     former = #ids > 0 and table.concat(ids, ',') or '-'
     id = string.sub(reign, 1, 8) .. '.' .. string.format('%.0f', now)
   end
-  if doubt then calls = handed() or calls or 0 end
+  if doubt then swaps = swapped() or swaps or '0' end
   local function written()
-    return string.format('%.0f %.0f %s %.0f %s %s %.0f %s', till, longest, reign, before, calls, former, version, id)
+    return string.format('%.0f %.0f %s %.0f %s %s %.0f %s', till, longest, reign, before, swaps, former, version, id)
   end
   local new = written()
   if new ~= text then
