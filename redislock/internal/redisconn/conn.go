@@ -6,11 +6,14 @@ package redisconn
 import (
 	"context"
 	"crypto/sha1"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -147,25 +150,56 @@ func Answered(err error) string {
 	return ""
 }
 
+// refusals have cause and cure of what a server answers for as long as it is as it is, found by a part of the
+// answer: most have no code of their own, and rueidis takes the ERR away.
+var refusals = []struct{ part, cure string }{
+	{"NOAUTH", "the server wants a password, as in redis://:PASSWORD@HOST"},
+	{"WRONGPASS", "the server does not let us in; check user and password"},
+	{"NOPERM", "this user may not do that: docs/backends/redis.md has the rights that hasp needs"},
+	{"ACL failure in script", "this user may not do in a script what hasp does: docs/backends/redis.md has the rights that hasp needs"},
+	{"can't run this command or subcommand", "this user may not do that: docs/backends/redis.md has the rights that hasp needs"},
+	{"DB index is out of range", "the server has no database of this number"},
+	{"unknown command", "a command that hasp needs is disabled there (rename-command), or this is no Redis server but a Sentinel (then ?sentinel=NAME) or something else"},
+}
+
 // Refusal marks the errors of a server that refuses a request: for this client, so that asking
 // again does not help, or in its present state, with full memory, a failing disk or missing
 // replicas. EXHAUSTED is the answer of hasp's scripts when there are no more tokens.
 func Refusal(err error) error {
-	switch Answered(err) {
-	case "NOAUTH":
-		return fmt.Errorf("%w (%w): the server wants a password, as in redis://:PASSWORD@HOST: %w", driver.ErrRefused, driver.ErrInvalid, err)
-	case "WRONGPASS":
-		return fmt.Errorf("%w (%w): the server does not let us in; check user and password: %w", driver.ErrRefused, driver.ErrInvalid, err)
-	case "NOPERM":
-		return fmt.Errorf("%w (%w): %w", driver.ErrRefused, driver.ErrInvalid, err)
-	case "ERR", "DB": // no other code; rueidis takes the ERR away
-		if strings.Contains(err.Error(), "DB index is out of range") {
-			return fmt.Errorf("%w: the server has no database of this number: %w", driver.ErrInvalid, err)
-		}
+	code := Answered(err)
+	switch code {
+	case "":
+		return err
 	case "READONLY", "MASTERDOWN":
 		return fmt.Errorf("%w: the server is a replica: the address does not lead to the master (with Sentinel, name that by ?sentinel=): %w", driver.ErrRefused, err)
 	case "OOM", "MISCONF", "NOREPLICAS", "EXHAUSTED":
 		return fmt.Errorf("%w: %w", driver.ErrRefused, err)
+	}
+	for _, r := range refusals {
+		if strings.Contains(err.Error(), r.part) {
+			return fmt.Errorf("%w (%w): %s: %w", driver.ErrRefused, driver.ErrInvalid, r.cure, err)
+		}
+	}
+	return err
+}
+
+// unconnected adds the usual cause to an error of the connecting.
+func (cfg Config) unconnected(err error) error {
+	var record tls.RecordHeaderError
+	secure := cfg.TLS != nil
+	switch {
+	case len(cfg.Addrs) > 1 && strings.Contains(err.Error(), "cluster support disabled"):
+		return fmt.Errorf("%w: several hosts are nodes of a cluster or, with ?sentinel=NAME, sentinels, and these are neither; for independent servers take redlock://", driver.ErrInvalid)
+	case errors.Is(err, context.DeadlineExceeded) && secure: // not the caller's context
+		return fmt.Errorf("no answer within connect_timeout: does the server speak TLS on this port (else redis://)? (%v)", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no answer within connect_timeout (%v)", err)
+	case strings.Contains(err.Error(), "max number of clients"), errors.Is(err, io.EOF) && secure, errors.Is(err, syscall.ECONNRESET) && secure:
+		return fmt.Errorf("the server closed the connection before it said anything: are all its connections in use (maxclients)? %w", err)
+	case errors.As(err, &record):
+		return fmt.Errorf("%w: the server speaks no TLS on this port: take redis:// or its other port: %w", driver.ErrInvalid, err)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return fmt.Errorf("the server closed the connection before it said anything: does it speak TLS (rediss://), or are all its connections in use (maxclients)? %w", err)
 	}
 	return err
 }

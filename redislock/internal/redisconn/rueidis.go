@@ -65,7 +65,7 @@ func Open(ctx context.Context, cfg Config) (Conn, error) {
 	select {
 	case o := <-done:
 		if o.err != nil {
-			return nil, fmt.Errorf("%s: %w", cfg.Label, convertError(o.err))
+			return nil, fmt.Errorf("%s: %w", cfg.Label, cfg.unconnected(convertError(o.err)))
 		}
 		return o.conn, nil
 	case <-ctx.Done():
