@@ -46,7 +46,7 @@ func (d *dialer) examine(ctx context.Context, conn *pgx.Conn, o Options) error {
 		return err
 	}
 	d.seen.listens = true
-	// Usually a pool greets with a number of its own. One that greets with that of the server's
+	// Usually a pool greets with another number. One that greets with that of the server's
 	// process is taken for the server, unless two could hold because of it; table fails behind it,
 	// and `hasp doctor` says why.
 	greets := uint32(pid) == conn.PgConn().PID()

@@ -41,11 +41,11 @@ func TestRefusals(t *testing.T) {
 			c.Close()
 		}
 	}()
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	unused, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody.Close()
+	unused.Close()
 	at := func(addr string) string { return "postgres://postgres:hunter2@" + addr + "/postgres?sslmode=disable" }
 	check := func(what, storeURL, cure string, passes bool) {
 		t.Helper()
@@ -61,13 +61,13 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	check("a wrong password", at(locked.Addr), "check user and password", false)
-	check("no such role", strings.Replace(at(server.Addr), "postgres:hunter2", "nobody", 1), "check user and database", false)
+	check("no such role", strings.Replace(at(server.Addr), "postgres:hunter2", "stranger", 1), "check user and database", false)
 	check("no such database", replaceDatabase(t, server.URL(), "nowhere"), "no such database", false)
 	check("no right to connect", replaceDatabase(t, as(server.URL(), "outsider"), "private"), "GRANT CONNECT", false)
 	check("a database that is closed", replaceDatabase(t, server.URL(), "closed"), "ALLOW_CONNECTIONS", false)
 	check("a role's limit", as(server.URL(), "single"), "raise max_connections or that limit", true)
-	check("a pool's user", strings.Replace(pool.URL(), "postgres@", "nobody@", 1), "a pool before the server", true)
-	check("nobody", at(nobody.Addr().String()), "no server listens there", true)
+	check("a pool's user", strings.Replace(pool.URL(), "postgres@", "stranger@", 1), "a pool before the server", true)
+	check("no server", at(unused.Addr().String()), "no server listens there", true)
 	check("a web server", sqlkit.With(at(web.Listener.Addr().String()), "connect_timeout=1"), "no answer in time", true)
 	check("no word", at(silent.Addr().String()), "without a word", true)
 	check("Redis", sqlkit.With(at(strings.TrimPrefix(backends.SharedRedis(t).URL(), "redis://")), "connect_timeout=1"), "no answer in time", true)

@@ -120,7 +120,7 @@ func connConfig(u *url.URL, p *driver.Params) (*pgx.ConnConfig, error) {
 	return cfg, nil
 }
 
-// plainURL is what pgx is to parse. Hosts and ports are parameters in it: in their place net/url
+// plainURL is for pgx to parse. Hosts and ports are parameters in it: in their place net/url
 // takes no list of IPv6 addresses, and no directory of a socket. A port that is not there pgx finds
 // (PGPORT, a service file).
 func plainURL(u *url.URL, q url.Values) (string, error) {

@@ -15,7 +15,7 @@ const DefaultTable = "hasp_fence"
 // Options are the settings of a Fence. nil or the zero value means the defaults.
 type Options struct {
 	// Table keeps the tokens: a name, or schema.name, of lower-case letters, digits and '_'. A name
-	// without a schema is in public (PostgreSQL) or main (SQLite), whatever the search_path: roles
+	// without a schema is in public (PostgreSQL) or main (SQLite), for any search_path: roles
 	// with different paths would compare in different tables, and a stale write would pass. In
 	// MySQL it is in the connection's database. Default: DefaultTable.
 	Table string

@@ -46,7 +46,7 @@ func TestBusyCommitInSQLite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := sqlite(t)
 			d.Driver = name
-			d.DSN, _, _ = strings.Cut(d.DSN, "?") // no write-ahead log, with which readers are in nobody's way
+			d.DSN, _, _ = strings.Cut(d.DSN, "?") // no write-ahead log, with which readers disturb no writer
 			busyCommit(t, d)
 		})
 	}

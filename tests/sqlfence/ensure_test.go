@@ -41,8 +41,8 @@ func TestEnsureTableInPostgreSQLWithoutCreate(t *testing.T) {
 }
 
 // Roles whose search_path leads to different schemas, and each of which may create there, compare
-// in one table: the fence of one refuses the stale write of the other. The schema with the role's
-// name is what the default path, "$user", public, finds first.
+// in one table: the fence of one refuses the stale write of the other. The default path,
+// "$user", public, finds the schema with the role's name first.
 func TestFenceOfRolesWithDifferentPaths(t *testing.T) {
 	d := postgres(t)
 	admin := d.connect(t)
