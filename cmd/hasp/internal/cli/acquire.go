@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
 // acquisition is one attempt to get a lock, and everything that is reported about it.
@@ -118,12 +119,12 @@ func (q *acquisition) busy(ctx context.Context, err error) error {
 	if ierr != nil && !errors.Is(err, hasp.ErrBusy) {
 		return fail(interruption(ctx, ierr))
 	}
-	text := fmt.Sprintf("%q held by another", clean(name))
+	text := fmt.Sprintf("%q held by another", view.Clean(name))
 	if ierr == nil {
-		text = heldBy(queue, isMe, time.Now())
+		text = view.HeldBy(queue, isMe, time.Now())
 	}
 	if !q.flags.noWait {
-		text += "; waited " + brief(time.Since(q.report.began))
+		text += "; waited " + view.Brief(time.Since(q.report.began))
 	}
 	return &failure{code: exitBusy, outcome: outcomeBusy, err: fmt.Errorf("busy: %s", text)}
 }
@@ -188,9 +189,9 @@ func waitingText(q hasp.Queue, now time.Time) (key, text string) {
 	}
 	key += fmt.Sprint(position)
 	if position == 0 {
-		return key, "waiting: " + heldBy(q, isMe, now)
+		return key, "waiting: " + view.HeldBy(q, isMe, now)
 	}
-	return key, fmt.Sprintf("waiting, position %d of %d: %s", position, len(q.Waiters), heldBy(q, isMe, now))
+	return key, fmt.Sprintf("waiting, position %d of %d: %s", position, len(q.Waiters), view.HeldBy(q, isMe, now))
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -17,6 +17,7 @@ import (
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 )
 
@@ -98,7 +99,7 @@ func (a *app) explain(err error) int {
 // tell prints one line to standard error.
 func (s *streams) tell(text string) {
 	surviveClosedPipes()
-	_, _ = io.WriteString(s.stderr, "hasp: "+oneLine(strings.TrimPrefix(text, "hasp: "))+"\n") // if that fails, there is nowhere to report it
+	_, _ = io.WriteString(s.stderr, "hasp: "+view.OneLine(strings.TrimPrefix(text, "hasp: "))+"\n") // if that fails, there is nowhere to report it
 }
 
 func (a *app) root() *cobra.Command {
@@ -115,7 +116,7 @@ you already have.
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("unknown command %s%s; see: hasp --help", quoteArg(args[0]), suggestion(cmd, args[0]))
+				return usage("unknown command %s%s; see: hasp --help", view.Quote(args[0]), suggestion(cmd, args[0]))
 			}
 			return nil
 		},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
 func TestBusyMessage(t *testing.T) {
@@ -56,16 +57,16 @@ func TestBusyMessage(t *testing.T) {
 			`"l" held by ana@web-3 pid 1 (` + strings.Repeat("é", 59) + `…)`,
 		},
 	} {
-		if got := heldBy(c.q, none, now); got != c.want {
+		if got := view.HeldBy(c.q, none, now); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)
 		}
 	}
 	me := func(e hasp.Entry) bool { return e.Owner.PID == 7 }
 	q := hasp.Queue{Name: "deploy", Holders: []hasp.Entry{ana}, Waiters: []hasp.Entry{waiter}}
-	if got := heldBy(q, me, now); strings.Contains(got, "waiting") {
+	if got := view.HeldBy(q, me, now); strings.Contains(got, "waiting") {
 		t.Errorf("the asking entry counts itself: %s", got)
 	}
-	if got := clock(now.AddDate(0, 0, -1), now); got != "2026-02-28 14:05:21" {
+	if got := view.Clock(now.AddDate(0, 0, -1), now); got != "2026-02-28 14:05:21" {
 		t.Errorf("yesterday is %s", got)
 	}
 }

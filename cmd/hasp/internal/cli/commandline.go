@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -24,7 +25,7 @@ func (a *app) namesAndCommand(cmd *cobra.Command, args, locks []string) (names, 
 func checkNames(names []string) error {
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
-			return usage("the lock %q is given twice", clean(name))
+			return usage("the lock %q is given twice", view.Clean(name))
 		}
 		if err := checkName(name); err != nil {
 			return err
@@ -39,9 +40,9 @@ func (a *app) split(cmd *cobra.Command, args, locks []string) (names, argv []str
 	case dash >= 0 && dash == len(args), dash < 0 && len(args) == 0, dash < 0 && len(args) == 1 && len(locks) == 0:
 		return nil, nil, usage("no command to run: %s", cmd.UseLine())
 	case len(locks) > 0 && dash < 0:
-		return nil, nil, usage("put -- before the command: with -l all that stands behind it is the command, and %s would be read as a NAME without -l", quoteArg(args[0]))
+		return nil, nil, usage("put -- before the command: with -l all that stands behind it is the command, and %s would be read as a NAME without -l", view.Quote(args[0]))
 	case len(locks) > 0 && dash > 0:
-		return nil, nil, usage("give all names by -l, or one as NAME: %s is in front of -- without -l", quoteArg(args[0]))
+		return nil, nil, usage("give all names by -l, or one as NAME: %s is in front of -- without -l", view.Quote(args[0]))
 	case len(locks) > 0:
 		return locks, args, nil
 	case dash == 0:
@@ -59,7 +60,7 @@ func (a *app) split(cmd *cobra.Command, args, locks []string) (names, argv []str
 // ambiguous refuses a command line without "--" in which a flag stands behind the name: pflag takes
 // it for hasp's, and its author may have meant it for the command.
 func ambiguous(cmd *cobra.Command, flag string) error {
-	return usage("put -- before the command: behind the name, %s could be for hasp or for the command: %s", quoteArg(flag), cmd.UseLine())
+	return usage("put -- before the command: behind the name, %s could be for hasp or for the command: %s", view.Quote(flag), cmd.UseLine())
 }
 
 // flagBehindName is the first word that looks like a flag behind the first that does not; "" if

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/driver"
 	"io"
 	"io/fs"
@@ -157,7 +158,7 @@ func (s *settings) parseConfig(c *configFile, text []byte) error {
 		case !found:
 			return misconfigured("%s: no '=' in the line; write key = value", c.at(n))
 		case s.known[key] == nil:
-			return misconfigured("%s: unknown key %s; the keys are the names of flags that have a variable, as in wait = 30s", c.at(n), quoteArg(key))
+			return misconfigured("%s: unknown key %s; the keys are the names of flags that have a variable, as in wait = 30s", c.at(n), view.Quote(key))
 		case value == "":
 			return misconfigured("%s: %s has no value", c.at(n), key)
 		case seen[key] > 0:

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 )
 
@@ -74,11 +75,11 @@ func (a *app) inForce(f *storeFlags) (*configuration, error) {
 			if err := badValue(f, value, f.Value.Set(value)); err != nil {
 				return nil, usage("%s in the environment: %v", envName(key), err)
 			}
-			d.Settings = append(d.Settings, settingLine{key, quietly(value), envName(key)})
+			d.Settings = append(d.Settings, settingLine{key, view.Quietly(value), envName(key)})
 			continue
 		}
 		if c, s := settingIn(files, key); c != nil {
-			d.Settings = append(d.Settings, settingLine{key, quietly(s.value), c.at(s.line)})
+			d.Settings = append(d.Settings, settingLine{key, view.Quietly(s.value), c.at(s.line)})
 		}
 	}
 	return d, nil
@@ -98,23 +99,23 @@ func settingIn(files []*configFile, key string) (*configFile, setting) {
 // shown is the URL for people: without credentials, but with a word that there are some.
 func (s *storeURL) shown() string {
 	if public := s.public(); public != s.text {
-		return clean(public) + " (credentials not shown)"
+		return view.Clean(public) + " (credentials not shown)"
 	}
-	return clean(s.text)
+	return view.Clean(s.text)
 }
 
 func (d *configuration) table() string {
-	t := newTable("KEY", "VALUE", "FROM")
+	t := view.NewTable("KEY", "VALUE", "FROM")
 	for _, s := range d.Settings {
-		t.row(s.Key, s.Value, clean(s.From))
+		t.Row(s.Key, s.Value, view.Clean(s.From))
 	}
 	return fmt.Sprint(t)
 }
 
 func (d *configuration) fileTable() string {
-	t := newTable("FILE", "STATE")
+	t := view.NewTable("FILE", "STATE")
 	for _, f := range d.Files {
-		t.row(clean(f.Path), f.State)
+		t.Row(view.Clean(f.Path), f.State)
 	}
 	return fmt.Sprint(t)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 )
 
@@ -55,15 +56,15 @@ func (a *app) deadlocks(f *storeFlags) error {
 	})
 }
 
-func cycle(d hasp.Deadlock, now time.Time) *table {
+func cycle(d hasp.Deadlock, now time.Time) *view.Table {
 	kind := "SUSPECTED"
 	if d.Certain {
 		kind = "DEADLOCK"
 	}
-	t := newTable(kind, "WAITS FOR", "SINCE", "HELD BY", "HOLDER'S ID")
+	t := view.NewTable(kind, "WAITS FOR", "SINCE", "HELD BY", "HOLDER'S ID")
 	for _, w := range d.Waits {
-		since, _ := asked(w.Waiter, now)
-		t.row(ownerText(w.Waiter.Owner), clean(w.Name), since, ownerText(w.On.Owner), clean(w.On.ID))
+		since, _ := view.Asked(w.Waiter, now)
+		t.Row(view.Owner(w.Waiter.Owner), view.Clean(w.Name), since, view.Owner(w.On.Owner), view.Clean(w.On.ID))
 	}
 	return t
 }

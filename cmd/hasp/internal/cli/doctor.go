@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
 )
@@ -160,9 +161,9 @@ func (d *diagnosis) text() string {
 		fmt.Fprintf(&b, "promise    %-3s  %s: %s\n", kept, p.Name, p.Text)
 	}
 	for _, f := range d.Findings {
-		fmt.Fprintf(&b, "%-9s  %s: %s\n", f.Level, clean(f.Subject), clean(f.Text))
+		fmt.Fprintf(&b, "%-9s  %s: %s\n", f.Level, view.Clean(f.Subject), view.Clean(f.Text))
 		if f.Cure != "" {
-			fmt.Fprintf(&b, "  cure     %s\n", clean(f.Cure))
+			fmt.Fprintf(&b, "  cure     %s\n", view.Clean(f.Cure))
 		}
 	}
 	return b.String()

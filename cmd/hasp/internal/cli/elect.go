@@ -8,6 +8,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 )
 
@@ -141,7 +142,7 @@ func (c *candidate) lead(term *hasp.Term, requests <-chan hasp.Owner) (again boo
 	r := c.report
 	held := leaseOf(term.Lease)
 	r.held(held)
-	r.say("leading %q%s", r.name, tokenText(term.Token()))
+	r.say("leading %q%s", r.name, view.Token(term.Token()))
 	t := &task{
 		path: c.path, argv: c.argv,
 		env:   c.app.commandEnv(held, c.client, &c.flags.store, c.flags.passCredentials, true, r),
@@ -157,7 +158,7 @@ func (c *candidate) lead(term *hasp.Term, requests <-chan hasp.Owner) (again boo
 		return false, r.done(end.record(), end.failure())
 	}
 	r.conclude("term", end.record(), end.failure())
-	r.say("no longer leading %q after %s: %s", r.name, brief(time.Since(r.acquired)), describeEnd(end))
+	r.say("no longer leading %q after %s: %s", r.name, view.Brief(time.Since(r.acquired)), describeEnd(end))
 	return true, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
 // The exit codes: those of sysexits.h where one fits, of timeout(1) and the shell
@@ -128,6 +129,6 @@ func notRunnable(command string, err error) *failure {
 	case errors.As(err, &path):
 		err = path.Err
 	}
-	f.err = fmt.Errorf("cannot run %s: %w", quoteArg(command), err)
+	f.err = fmt.Errorf("cannot run %s: %w", view.Quote(command), err)
 	return f
 }

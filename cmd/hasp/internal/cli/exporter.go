@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/exporter"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
@@ -75,7 +76,7 @@ func (f *exporterFlags) check(names []string) error {
 	_, _, err := net.SplitHostPort(f.listen)
 	switch {
 	case err != nil:
-		return usage("--listen: %s is not an address such as 127.0.0.1:9747", quoteArg(f.listen))
+		return usage("--listen: %s is not an address such as 127.0.0.1:9747", view.Quote(f.listen))
 	case f.maxNames < 1:
 		return usage("--max-names must be greater than zero")
 	case len(names) > f.maxNames:
@@ -115,7 +116,7 @@ func (a *app) serveMetrics(names []string, f *exporterFlags) error {
 		f.told = true
 		return f
 	}
-	a.tell(fmt.Sprintf("metrics of %s at http://%s/metrics", clean(label), listener.Addr()))
+	a.tell(fmt.Sprintf("metrics of %s at http://%s/metrics", view.Clean(label), listener.Addr()))
 	return a.serve(ctx, e.Handler(), listener, f.timeout.d)
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"strconv"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/fencing"
 	"github.com/hasplock/hasp/fencing/filefence"
 	"github.com/spf13/cobra"
@@ -27,7 +28,7 @@ writes only if the resource has seen no greater fencing token.`,
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		return usage("hasp fence knows no %s; see: hasp fence --help", quoteArg(args[0]))
+		return usage("hasp fence knows no %s; see: hasp fence --help", view.Quote(args[0]))
 	})
 }
 
@@ -48,7 +49,7 @@ func (f *fenceFlags) fromRun(fs *pflag.FlagSet, getenv func(string) string) erro
 	if token := getenv("HASP_TOKEN"); token != "" && !fs.Changed("token") {
 		var err error
 		if f.token, err = strconv.ParseUint(token, 10, 64); err != nil {
-			return usage("HASP_TOKEN in the environment: %s is no token", quoteArg(token))
+			return usage("HASP_TOKEN in the environment: %s is no token", view.Quote(token))
 		}
 	}
 	return nil

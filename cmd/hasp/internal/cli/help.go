@@ -4,6 +4,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 )
 
@@ -43,7 +44,7 @@ func refuseUnknown(parent *cobra.Command) {
 }
 
 func unknownCommand(parent *cobra.Command, args []string) error {
-	return usage("unknown command %s%s; see: %s --help", quoteArg(strings.Join(args, " ")), suggestion(parent, args[0]), parent.CommandPath())
+	return usage("unknown command %s%s; see: %s --help", view.Quote(strings.Join(args, " ")), suggestion(parent, args[0]), parent.CommandPath())
 }
 
 // helpWriter is where cobra writes help: it does not look at what Write returns.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 )
 
@@ -79,7 +80,7 @@ func namesOf(cmd *cobra.Command, args, locks []string) ([]string, error) {
 		return []string{name}, err
 	}
 	if len(args) > 0 {
-		return nil, usage("give all names by -l, or one as NAME: %s is without -l", quoteArg(args[0]))
+		return nil, usage("give all names by -l, or one as NAME: %s is without -l", view.Quote(args[0]))
 	}
 	return locks, checkNames(locks)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -118,7 +119,7 @@ func (a *app) shellText(k kept, shell int) (string, error) {
 // evaluated late.
 func otherShell(w io.Writer, k kept, bound int) {
 	text := fmt.Sprintf("hasp: %q was taken for process %d, which is not this shell: hasp was started by a wrapper such as timeout, or this script has no #! line; "+
-		"name the shell: hasp hold --export --pid $$", clean(k.Name), bound)
+		"name the shell: hasp hold --export --pid $$", view.Clean(k.Name), bound)
 	_, _ = fmt.Fprintf(w, "%s=%s %s release --mine >/dev/null 2>&1 || :;\nprintf '%%s\\n' %s >&2;\n",
 		holdVariable, shellQuote(k.Socket), shellQuote(os.Args[0]), shellQuote(text)) // into memory
 	noLock(w, exitConfig)

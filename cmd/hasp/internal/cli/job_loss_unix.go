@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
 // untilWarning is how long until the command has to be told that the lock is being lost: until only
@@ -41,7 +42,7 @@ func (j *job) losing() {
 	}
 	j.terminate()
 	j.end.lost = fmt.Errorf("lock %q at %s could not be renewed until shortly before its end", j.report.name, j.report.store)
-	j.report.say("the lock %q cannot be renewed and ends in %s; stopping the command", j.report.name, brief(time.Until(j.lease.Deadline())))
+	j.report.say("the lock %q cannot be renewed and ends in %s; stopping the command", j.report.name, view.Brief(time.Until(j.lease.Deadline())))
 }
 
 // lost handles a lock that is no longer held. The next holder may have it after the safety margin,
@@ -170,5 +171,5 @@ func (j *job) requested(by hasp.Owner) {
 		does = "the command was sent " + signalName(p.signal)
 	}
 	j.report.write(record{Event: "asked", By: &by, Message: by.Asks})
-	j.report.say("%s asks for %q: %s; %s", ownerText(by), j.report.name, clean(by.Asks), does)
+	j.report.say("%s asks for %q: %s; %s", view.Owner(by), j.report.name, view.Clean(by.Asks), does)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
 // job is a task under way. Everything that can happen to it (signals, the end of trust, of
@@ -109,7 +110,7 @@ func (j *job) loop() {
 			overdue = nil
 			j.end.overdue = j.maxHold
 			j.terminate()
-			j.report.say("%q is held for %s, the longest allowed; stopping the command", j.report.name, brief(j.maxHold))
+			j.report.say("%q is held for %s, the longest allowed; stopping the command", j.report.name, view.Brief(j.maxHold))
 		case <-j.killAt:
 			j.killAt = nil
 			j.kill()
@@ -136,7 +137,7 @@ func (j *job) sayLeft() {
 	if m, known := j.group.Left(); known {
 		who = fmt.Sprintf("process %d (%s), which it has left behind", m.PID, m.Command)
 	}
-	j.report.say("the command has ended, and %q is held until %s ends as well", j.report.name, clean(who))
+	j.report.say("the command has ended, and %q is held until %s ends as well", j.report.name, view.Clean(who))
 }
 
 // forward passes a signal on, to the group and not to the command alone: a script's child does the

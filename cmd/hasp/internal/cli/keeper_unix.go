@@ -18,6 +18,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/bound"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"golang.org/x/sys/unix"
 )
 
@@ -171,7 +172,7 @@ func (k *keeper) loop(sigs *signals) kept {
 			k.report.detail("process %d has ended; releasing %q", k.bound.PID, k.report.name)
 			return k.release()
 		case <-overdue:
-			k.report.say("%q is held for %s, the longest allowed; releasing it", k.report.name, brief(k.export.maxHold.d))
+			k.report.say("%q is held for %s, the longest allowed; releasing it", k.report.name, view.Brief(k.export.maxHold.d))
 			return k.release()
 		case <-ctx.Done():
 			return k.release()
@@ -179,7 +180,7 @@ func (k *keeper) loop(sigs *signals) kept {
 			lost = nil
 			k.tellLoss()
 		case by := <-k.requests:
-			k.report.say("%s asks for %q: %s", ownerText(by), k.report.name, clean(by.Asks))
+			k.report.say("%s asks for %q: %s", view.Owner(by), k.report.name, view.Clean(by.Asks))
 		case r := <-k.asked:
 			if r.word == wordRelease {
 				state := k.release()

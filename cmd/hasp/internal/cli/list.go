@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/base64"
@@ -9,11 +8,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode/utf8"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
 )
@@ -93,7 +92,7 @@ type queueLine struct {
 
 // at names the store of an answer. A message that a lock is free must say in which store: each user
 // has a default store, and the lock may be held in another.
-func at(c *hasp.Client) string { return " at " + clean(c.Backend().String()) }
+func at(c *hasp.Client) string { return " at " + view.Clean(c.Backend().String()) }
 
 func (a *app) list(prefix string, f *storeFlags) error {
 	return a.asking(f, func(ctx context.Context, c *hasp.Client) error {
@@ -107,7 +106,7 @@ func (a *app) list(prefix string, f *storeFlags) error {
 		slices.Sort(names)
 		// One request per name, so the answers are of different moments: a name may have changed
 		// since. The output is for people, and stores have no cheaper way to ask for all queues.
-		table := newTable("NAME", "HOLDER", "SINCE", "AGE", "WAITING")
+		table := view.NewTable("NAME", "HOLDER", "SINCE", "AGE", "WAITING")
 		shown := 0
 		for _, name := range names {
 			q, err := c.Inspect(ctx, name)
@@ -121,7 +120,7 @@ func (a *app) list(prefix string, f *storeFlags) error {
 					return err
 				}
 			default:
-				table.row(listRow(q, time.Now())...)
+				table.Row(listRow(q, time.Now())...)
 			}
 			shown++
 		}
@@ -141,13 +140,13 @@ func listRow(q hasp.Queue, now time.Time) []string {
 	holder, since, age := "-", "-", "-"
 	if len(q.Holders) > 0 {
 		h := q.Holders[0]
-		holder = ownerText(h.Owner)
-		since, age = asked(h, now)
+		holder = view.Owner(h.Owner)
+		since, age = view.Asked(h, now)
 		if n := len(q.Holders) - 1; n > 0 {
 			holder += fmt.Sprintf(" and %d more", n)
 		}
 	}
-	return []string{clean(q.Name), holder, since, age, fmt.Sprint(len(q.Waiters))}
+	return []string{view.Clean(q.Name), holder, since, age, fmt.Sprint(len(q.Waiters))}
 }
 
 func (a *app) who(name string, f *storeFlags, held bool) error {
@@ -158,16 +157,16 @@ func (a *app) who(name string, f *storeFlags, held bool) error {
 		}
 		var no error
 		if held && len(q.Holders) == 0 {
-			no = &failure{code: exitNo, outcome: outcomeNo, err: fmt.Errorf("%q is not held", clean(name)), told: true}
+			no = &failure{code: exitNo, outcome: outcomeNo, err: fmt.Errorf("%q is not held", view.Clean(name)), told: true}
 		}
 		if f.json {
 			return cmp.Or(a.printJSON(queueLine{q, c.Backend().String()}), no)
 		}
 		if q.Quarantine > 0 {
-			a.tell(fmt.Sprintf("the store may have forgotten locks, and grants none for another %s%s", brief(q.Quarantine), at(c)))
+			a.tell(fmt.Sprintf("the store may have forgotten locks, and grants none for another %s%s", view.Brief(q.Quarantine), at(c)))
 		}
 		if len(q.Holders)+len(q.Waiters) == 0 {
-			a.tell(fmt.Sprintf("%q is free%s", clean(name), at(c)))
+			a.tell(fmt.Sprintf("%q is free%s", view.Clean(name), at(c)))
 		} else if err := a.print("%s", whoTable(q, time.Now())); err != nil {
 			return err
 		}
@@ -184,17 +183,17 @@ func (a *app) tellEviction(ctx context.Context, c *hasp.Client, name string) err
 	case err != nil || e == nil:
 		return err
 	}
-	a.tell(fmt.Sprintf("last eviction: %s by %s at %s: %s", clean(e.ID), ownerText(e.By), clock(e.At, time.Now()), clean(e.Why)))
+	a.tell(fmt.Sprintf("last eviction: %s by %s at %s: %s", view.Clean(e.ID), view.Owner(e.By), view.Clock(e.At, time.Now()), view.Clean(e.Why)))
 	return nil
 }
 
-func whoTable(q hasp.Queue, now time.Time) *table {
-	t := newTable("POS", "STATE", "OWNER", "NOTE", "SINCE", "AGE", "EXPIRES", "TOKEN", "VALUE", "ID")
+func whoTable(q hasp.Queue, now time.Time) *view.Table {
+	t := view.NewTable("POS", "STATE", "OWNER", "NOTE", "SINCE", "AGE", "EXPIRES", "TOKEN", "VALUE", "ID")
 	position := 0
 	add := func(state string, entries []hasp.Entry) {
 		for _, e := range entries {
 			position++
-			note, owner := clean(short(e.Owner.Note)), e.Owner
+			note, owner := view.Clean(view.Short(e.Owner.Note)), e.Owner
 			if owner.Note != "" {
 				owner.Note, owner.Program = "", "" // it has a separate column
 			} else {
@@ -204,8 +203,8 @@ func whoTable(q hasp.Queue, now time.Time) *table {
 			if e.Token != 0 {
 				token = fmt.Sprint(e.Token)
 			}
-			since, age := asked(e, now)
-			t.row(fmt.Sprint(position), state+units(e), ownerText(owner), note, since, age, expires(e, now), token, short(valueText(e.Value)), clean(e.ID))
+			since, age := view.Asked(e, now)
+			t.Row(fmt.Sprint(position), state+units(e), view.Owner(owner), note, since, age, expires(e, now), token, view.Short(valueText(e.Value)), view.Clean(e.ID))
 		}
 	}
 	add("holds", q.Holders)
@@ -229,7 +228,7 @@ func expires(e hasp.Entry, now time.Time) string {
 	if e.Expires.IsZero() {
 		return "-"
 	}
-	return "in " + brief(e.Expires.Sub(now))
+	return "in " + view.Brief(e.Expires.Sub(now))
 }
 
 // valueText shows what an entry publishes.
@@ -240,28 +239,5 @@ func valueText(value []byte) string {
 	case !utf8.Valid(value):
 		return "base64:" + base64.StdEncoding.EncodeToString(value)
 	}
-	return clean(string(value))
-}
-
-// table is text in columns.
-type table struct {
-	buf bytes.Buffer
-	w   *tabwriter.Writer
-}
-
-func newTable(heads ...string) *table {
-	t := &table{}
-	t.w = tabwriter.NewWriter(&t.buf, 0, 8, 2, ' ', 0)
-	t.row(heads...)
-	return t
-}
-
-// row adds a line. Writing to memory cannot fail.
-func (t *table) row(cells ...string) {
-	_, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t"))
-}
-
-func (t *table) String() string {
-	_ = t.w.Flush()
-	return t.buf.String()
+	return view.Clean(string(value))
 }

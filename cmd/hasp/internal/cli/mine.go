@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -64,7 +65,7 @@ func (a *app) mine(word string, names []string, asJSON bool) error {
 		case err == nil && len(names) > 0 && len(named) == 0:
 			continue
 		case err == nil && word == wordRelease && len(names) > 0 && len(named) < len(k.all()):
-			return usage("%q are held together, and released together: name all of them", clean(k.Name))
+			return usage("%q are held together, and released together: name all of them", view.Clean(k.Name))
 		}
 		answers = append(answers, answer{socket, k, err})
 	}
@@ -75,7 +76,7 @@ func (a *app) mine(word string, names []string, asJSON bool) error {
 	}
 	for _, name := range names {
 		if !found[name] && !slices.ContainsFunc(answers, func(a answer) bool { return a.err != nil }) {
-			return usage("this shell holds no lock %q", clean(name))
+			return usage("this shell holds no lock %q", view.Clean(name))
 		}
 	}
 	var worst *failure
@@ -109,9 +110,9 @@ func (a *app) tellMine(k kept, err error, asJSON bool) *failure {
 		return &failure{code: k.Exit, outcome: outcomeLost, err: errors.New(k.Message), told: asJSON}
 	case asJSON:
 	case k.State == "held" && len(k.Locks) > 1:
-		a.tell(fmt.Sprintf("%q are held by this shell at %s", clean(k.Name), clean(k.Store)))
+		a.tell(fmt.Sprintf("%q are held by this shell at %s", view.Clean(k.Name), view.Clean(k.Store)))
 	case k.State == "held":
-		a.tell(fmt.Sprintf("%q is held by this shell%s at %s", clean(k.Name), commaToken(k.Token), clean(k.Store)))
+		a.tell(fmt.Sprintf("%q is held by this shell%s at %s", view.Clean(k.Name), view.CommaToken(k.Token), view.Clean(k.Store)))
 	case k.Message != "":
 		a.tell(k.Message)
 	}

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
 // leaderLine is the line that elect --observe --json prints at every change.
@@ -83,11 +84,11 @@ func (a *app) printLeader(c *hasp.Client, name string, l hasp.Leader, asJSON boo
 		return a.printJSON(line)
 	}
 	if l.ID == "" {
-		return a.print("%q has no leader%s\n", clean(name), at(c))
+		return a.print("%q has no leader%s\n", view.Clean(name), at(c))
 	}
 	value := ""
 	if len(l.Value) > 0 {
 		value = fmt.Sprintf(", value %q", l.Value)
 	}
-	return a.print("%q is led by %s%s%s\n", clean(name), ownerText(l.Owner), commaToken(l.Token), value)
+	return a.print("%q is led by %s%s%s\n", view.Clean(name), view.Owner(l.Owner), view.CommaToken(l.Token), value)
 }

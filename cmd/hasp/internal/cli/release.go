@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
 )
@@ -105,16 +106,16 @@ func (a *app) evict(name string, f *releaseFlags) error {
 		all := append(q.Holders, q.Waiters...)
 		i := slices.IndexFunc(all, func(e hasp.Entry) bool { return e.ID == f.holder })
 		if i < 0 {
-			return usage("%q has no entry with the id %q%s; see: hasp who %s", clean(name), clean(f.holder), at(c), clean(name))
+			return usage("%q has no entry with the id %q%s; see: hasp who %s", view.Clean(name), view.Clean(f.holder), at(c), view.Clean(name))
 		}
 		err = c.Evict(ctx, name, f.holder, f.reason)
 		if errors.Is(err, hasp.ErrNotHeld) {
-			return usage("%q: the entry %q has just gone by itself", clean(name), clean(f.holder))
+			return usage("%q: the entry %q has just gone by itself", view.Clean(name), view.Clean(f.holder))
 		}
 		if err != nil {
 			return err
 		}
-		a.tell(fmt.Sprintf("took %q from %s%s: %s", clean(name), ownerText(all[i].Owner), commaToken(all[i].Token), clean(f.reason)))
+		a.tell(fmt.Sprintf("took %q from %s%s: %s", view.Clean(name), view.Owner(all[i].Owner), view.CommaToken(all[i].Token), view.Clean(f.reason)))
 		return a.printRelease(c, f, releaseLine{Event: "evicted", Name: name, Holder: f.holder, Owner: &all[i].Owner})
 	})
 }
@@ -142,19 +143,19 @@ func (a *app) askHolder(name string, f *releaseFlags) error {
 		return fail(interruption(ctx, err))
 	}
 	if len(q.Holders)+len(q.Waiters) == 0 {
-		a.tell(fmt.Sprintf("%q is free%s", clean(name), at(client)))
+		a.tell(fmt.Sprintf("%q is free%s", view.Clean(name), at(client)))
 		return a.printRelease(client, f, releaseLine{Event: "released", Name: name})
 	}
 	wctx, cancel := waitUntil(ctx, until)
 	defer cancel()
-	a.tell("asking: " + heldBy(q, isMe, time.Now()))
+	a.tell("asking: " + view.HeldBy(q, isMe, time.Now()))
 	if len(q.Holders) > 0 {
 		a.tell(listening(q))
 	}
 	lease, err := drain(wctx, client, q, f.reason)
 	switch {
 	case err != nil && context.Cause(wctx) == errWaitOver:
-		return &failure{code: exitBusy, outcome: outcomeBusy, err: fmt.Errorf("busy: %s; it did not comply within %s", heldBy(q, isMe, time.Now()), f.wait.d)}
+		return &failure{code: exitBusy, outcome: outcomeBusy, err: fmt.Errorf("busy: %s; it did not comply within %s", view.HeldBy(q, isMe, time.Now()), f.wait.d)}
 	case err != nil:
 		return fail(interruption(ctx, err))
 	}
@@ -168,7 +169,7 @@ func (a *app) askHolder(name string, f *releaseFlags) error {
 func listening(q hasp.Queue) string {
 	deaf := slices.DeleteFunc(slices.Clone(q.Holders), func(h hasp.Entry) bool { return h.Owner.Listens })
 	h := q.Holders[0]
-	force := fmt.Sprintf("; to take the lock away: hasp release --force --holder %s --reason WHY %s", clean(h.ID), clean(q.Name))
+	force := fmt.Sprintf("; to take the lock away: hasp release --force --holder %s --reason WHY %s", view.Clean(h.ID), view.Clean(q.Name))
 	switch {
 	case len(deaf) == 0:
 		return "the holder listens to requests, and decides" + force

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
 // record is one line of --status-fd and --json.
@@ -131,12 +132,12 @@ func (r *reporter) held(g *commandLease) {
 	token := ""
 	if l := g.only(); l != nil {
 		rec.Token, rec.Holder = l.Token(), l.ID()
-		token = tokenText(l.Token())
+		token = view.Token(l.Token())
 	} else {
 		rec.Locks = g.locks()
 	}
 	r.write(rec)
-	r.detail("acquired %q%s at %s after %s", r.name, token, r.store, brief(r.acquired.Sub(r.began)))
+	r.detail("acquired %q%s at %s after %s", r.name, token, r.store, view.Brief(r.acquired.Sub(r.began)))
 }
 
 // done reports the end, and returns the error by which Main exits.
@@ -179,7 +180,7 @@ func (r *reporter) Observe(e hasp.Event) {
 		r.write(record{Event: "waiting"})
 		r.detail("waiting for %q", e.Name)
 	case hasp.EventRenewFailed:
-		r.say("renewing %q failed, %s of trust left: %v", r.name, brief(e.Remaining), within{e.Err})
+		r.say("renewing %q failed, %s of trust left: %v", r.name, view.Brief(e.Remaining), within{e.Err})
 	case hasp.EventRenewed:
 		if r.holding.Load() { // the library renews places in the queue as well, and the session to the end
 			r.detail("renewed %q", r.name)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/files"
@@ -122,7 +123,7 @@ func (f *serveFlags) check() (*access.Tokens, error) {
 	host, _, err := net.SplitHostPort(f.listen)
 	switch {
 	case err != nil:
-		return nil, usage("--listen: %s is not an address such as 127.0.0.1:7070", quoteArg(f.listen))
+		return nil, usage("--listen: %s is not an address such as 127.0.0.1:7070", view.Quote(f.listen))
 	case (f.files.Cert == "") != (f.files.Key == ""):
 		return nil, usage("--cert and --key belong together")
 	case f.files.ClientCA != "" && f.files.Cert == "":
@@ -130,7 +131,7 @@ func (f *serveFlags) check() (*access.Tokens, error) {
 	case f.limits.Sessions < 1 || f.limits.Locks < 1 || f.limits.Waiting < 1 || f.limits.Rate < 0:
 		return nil, usage("--max-sessions, --max-locks and --max-waiting must be greater than zero, and --max-rate not less")
 	case !onlyHere(host) && (f.files.Tokens == "" || f.files.Cert == ""):
-		return nil, misconfigured("--listen %s can be reached from other machines, and then --tokens, --cert and --key are needed: who can ask the server can take and free locks", quoteArg(f.listen))
+		return nil, misconfigured("--listen %s can be reached from other machines, and then --tokens, --cert and --key are needed: who can ask the server can take and free locks", view.Quote(f.listen))
 	}
 	tokens, err := f.files.Read()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/pflag"
 )
 
@@ -62,7 +63,7 @@ func (s *settings) filesFor(fs *pflag.FlagSet) ([]*configFile, error) {
 	}
 	f, err := s.readConfig(named.Value.String())
 	if err == nil && f.state != fileRead {
-		err = misconfigured("--config: %s is %s", quoteArg(f.path), f.state)
+		err = misconfigured("--config: %s is %s", view.Quote(f.path), f.state)
 	}
 	return []*configFile{f}, err
 }
@@ -109,7 +110,7 @@ func badValue(f *pflag.Flag, value string, err error) error {
 	case errors.As(err, &invalid):
 		err = invalid.Unwrap()
 	}
-	return fmt.Errorf("%s: %s: %w", f.Name, quoteArg(value), err)
+	return fmt.Errorf("%s: %s: %w", f.Name, view.Quote(value), err)
 }
 
 // restores reports whether a file's store is the one that an outer hasp run has passed on without

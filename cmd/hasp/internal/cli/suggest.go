@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/driver"
 )
 
@@ -65,7 +66,7 @@ func meantURL(text string, schemes []string) string {
 	case strings.ContainsAny(text, "@?"):
 		return scheme + ":// in front of it"
 	}
-	return scheme + "://" + clean(text)
+	return scheme + "://" + view.Clean(text)
 }
 
 // similar is a scheme of which the given one is the beginning, or the other way round: postgre://,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
 // task is a command to run under a lease.
@@ -75,7 +76,7 @@ func (e *ending) failure() *failure {
 func (e *ending) withStopResult(err error) error {
 	switch {
 	case e.worked > 0:
-		return fmt.Errorf("%w; the command could not be stopped, since it runs as another user, and worked on for %s", err, brief(e.worked))
+		return fmt.Errorf("%w; the command could not be stopped, since it runs as another user, and worked on for %s", err, view.Brief(e.worked))
 	case e.stopped:
 		return fmt.Errorf("%w; the command was stopped", err)
 	}

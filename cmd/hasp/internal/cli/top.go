@@ -11,6 +11,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 )
 
@@ -100,9 +101,9 @@ func (a *app) show(l look, f *topFlags, screen bool) error {
 		b.WriteString("\x1b[H\x1b[2J")
 	}
 	fmt.Fprintf(&b, "%s  %s  %d names, %d hold, %d wait\n\n", l.Time.Format("15:04:05"), l.Store, l.Names, l.Held, l.Waits)
-	t := newTable("NAME", "HOLDER", "SINCE", "AGE", "WAITING", "CHANGES/S")
+	t := view.NewTable("NAME", "HOLDER", "SINCE", "AGE", "WAITING", "CHANGES/S")
 	for _, q := range l.Locks[:min(f.rows, len(l.Locks))] {
-		t.row(append(listRow(q.Queue, l.Time), fmt.Sprintf("%.1f", q.Changes))...)
+		t.Row(append(listRow(q.Queue, l.Time), fmt.Sprintf("%.1f", q.Changes))...)
 	}
 	b.WriteString(t.String())
 	if more := len(l.Locks) - f.rows; more > 0 {

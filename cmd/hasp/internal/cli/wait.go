@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 )
 
@@ -51,7 +52,7 @@ func (a *app) waitFree(name string, f *storeFlags, wait duration) error {
 			return fail(interruption(ctx, ierr))
 		}
 		if len(q.Holders) > 0 {
-			return &failure{code: exitBusy, outcome: outcomeBusy, err: fmt.Errorf("busy: %s; waited %s", heldBy(q, isMe, time.Now()), brief(time.Since(began)))}
+			return &failure{code: exitBusy, outcome: outcomeBusy, err: fmt.Errorf("busy: %s; waited %s", view.HeldBy(q, isMe, time.Now()), view.Brief(time.Since(began)))}
 		}
 		err = nil
 	}
@@ -59,7 +60,7 @@ func (a *app) waitFree(name string, f *storeFlags, wait duration) error {
 		return fail(interruption(ctx, err))
 	}
 	if !f.json {
-		a.tell(fmt.Sprintf("%q is free%s", clean(name), at(client)))
+		a.tell(fmt.Sprintf("%q is free%s", view.Clean(name), at(client)))
 	} else {
 		return a.printJSON(record{Event: "free", Time: time.Now(), Name: name, Store: client.Backend().String(), Waited: time.Since(began).Seconds()})
 	}
