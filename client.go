@@ -30,8 +30,6 @@ type Client struct {
 
 	acquirer Acquirer // enter, behind the middleware
 
-	known atomic.Pointer[string] // what the store has said that it is; nil: not asked yet
-
 	mu       sync.Mutex
 	closed   bool
 	sealed   bool     // Close waits for what is working, nothing may be added

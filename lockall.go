@@ -24,30 +24,28 @@ type Locker interface {
 type part struct {
 	Locker
 	client          *Client
-	store           string // its identity, where several clients are concerned
 	name            string
 	units, capacity int64
 	err             error // of its name and options
 }
 
-// compare sorts by store and name, and of one lock the strongest side to the front.
+// compare sorts by name, and of one lock the strongest side to the front.
 func (p part) compare(o part) int {
-	return cmp.Or(cmp.Compare(p.store, o.store), cmp.Compare(p.name, o.name), cmp.Compare(o.units, p.units))
+	return cmp.Or(cmp.Compare(p.name, o.name), cmp.Compare(o.units, p.units))
 }
 
-func (p part) same(o part) bool { return p.store == o.store && p.name == o.name }
+func (p part) same(o part) bool { return p.name == o.name }
 
 func (c *Client) part(l Locker, h *handle, units int64, err error) part {
-	return part{l, c, "", h.name, units, h.capacity, cmp.Or(err, ValidateName(h.name))}
+	return part{l, c, h.name, units, h.capacity, cmp.Or(err, ValidateName(h.name))}
 }
 
 // LockAll waits until it holds all the locks, or none: if it fails, what it had is
-// given back. It takes them one after the other in the order of their stores and names, so
-// that two calls never wait for each other, in any order they were given. Different
-// kinds, stores and clients may be mixed; if there are several clients, their stores are asked
-// who they are first, since one store can have many addresses. A lock named as reader and as
-// writer is taken as writer. Locks that are lost again while LockAll waits for the others are
-// taken anew.
+// given back. It takes them one after the other in the order of their names, so that two
+// calls never wait for each other, in any order they were given. Different kinds may be
+// mixed; all must be of one client, since nothing orders the locks of two stores for
+// everybody. A lock named as reader and as writer is taken as writer. Locks that are lost
+// again while LockAll waits for the others are taken anew.
 //
 // ctx bounds the waiting only. The errors are those of [Mutex.Lock]; a context that holds
 // one of the locks already gets ErrDeadlock (but see [Reentrant]).
@@ -111,10 +109,11 @@ func inOrder(ctx context.Context, locks []Locker) ([]part, error) {
 		if p.err != nil {
 			return nil, fmt.Errorf("lock %q at %s: %w", p.name, p.client.backend, p.err)
 		}
+		if first := parts[0]; i > 0 && p.client != first.client {
+			return nil, fmt.Errorf("%w: %q at %s and %q at %s are locks of two clients; take all from one, or one after the other in an order that all programs keep",
+				ErrInvalidOption, first.name, first.client.backend, p.name, p.client.backend)
+		}
 		parts[i] = p
-	}
-	if err := identify(ctx, parts); err != nil {
-		return nil, err
 	}
 	slices.SortStableFunc(parts, part.compare)
 	for i, p := range parts[1:] {
@@ -123,24 +122,4 @@ func inOrder(ctx context.Context, locks []Locker) ([]part, error) {
 		}
 	}
 	return slices.CompactFunc(parts, part.same), nil
-}
-
-// identify notes the identity of each lock's store. A single client's locks need none.
-func identify(ctx context.Context, parts []part) error {
-	if !slices.ContainsFunc(parts, func(p part) bool { return p.client != parts[0].client }) {
-		return nil
-	}
-	known := map[*Client]string{}
-	for i, p := range parts {
-		store, ok := known[p.client]
-		if !ok {
-			var err error
-			if store, err = p.client.identity(ctx); err != nil {
-				return fmt.Errorf("lock %q at %s: %w", p.name, p.client.backend, err)
-			}
-			known[p.client] = store
-		}
-		parts[i].store = store
-	}
-	return nil
 }

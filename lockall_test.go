@@ -3,7 +3,9 @@ package hasp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -156,7 +158,12 @@ func TestLockAllLostWhileWaiting(t *testing.T) {
 
 func TestLockAllWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, c, _ := pair(t)
+		b, c, other := pair(t)
+		_, err := hasp.LockAll(t.Context(), c.Mutex("orders"), other.Mutex("stock"))
+		wantErr(t, err, hasp.ErrInvalidOption)
+		if text := fmt.Sprint(err); !strings.Contains(text, "orders") || !strings.Contains(text, "stock") || !strings.Contains(text, "two clients") {
+			t.Errorf("locks of two clients: %v", err)
+		}
 		for _, locks := range [][]hasp.Locker{
 			{}, {nil}, {c.Semaphore("s", 3).Locker(1), c.Semaphore("s", 3).Locker(1)}, {c.Mutex("s"), c.Semaphore("s", 3).Locker(1)},
 			{c.Semaphore("s", 3).Locker(4)}, {c.Mutex("a"), c.Mutex("a\x00")}, {c.Mutex("\xff"), c.Mutex("b")},
@@ -165,7 +172,7 @@ func TestLockAllWrong(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		}
-		_, err := hasp.LockAll(noContext, c.Mutex("a"))
+		_, err = hasp.LockAll(noContext, c.Mutex("a"))
 		wantErr(t, err, hasp.ErrInvalidOption)
 		if n := b.opens.Load(); n != 0 {
 			t.Error("the store was asked")

@@ -248,18 +248,6 @@ type Watcher interface {
 	Watch(ctx context.Context, name string, changed func()) error
 }
 
-// Identifier is a Backend that can tell its store from every other. Without it, two
-// Backends are taken for two stores.
-type Identifier interface {
-	// Identity returns the same text, of at most 200 bytes, for all Backends, in any
-	// process, whose entries of one name contend with each other, however their URLs are
-	// spelled; and another text for all others (another database, prefix or strategy).
-	// Locks of several stores are taken in the order of these texts. It should come from
-	// the store itself, not from its address. The core calls it when it first needs to
-	// tell two stores apart, and keeps the answer.
-	Identity(ctx context.Context) (string, error)
-}
-
 // Namer is a Backend that can list the names that have entries.
 type Namer interface {
 	// Names calls yield for each name that starts with prefix, in no promised order,

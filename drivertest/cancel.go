@@ -311,7 +311,7 @@ func testCancelNotByTheNetwork(e *env) {
 	}
 }
 
-// behindProxies opens the store through a network of its own, which cut makes silent.
+// behindProxies opens the store through proxies, which cut makes silent.
 func (e *env) behindProxies() (b driver.Backend, cut func() (heal func())) {
 	if e.h.Cut != nil {
 		b = e.h.Open(e)

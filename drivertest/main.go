@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/driver"
 )
 
 // childEnv has the setting of a process that the suite started, as JSON.
@@ -57,7 +56,7 @@ type order struct {
 // report is a line that a child writes to the suite.
 type report struct {
 	Event   string    // ready, waiting, requeued, acquired, failed, released, exported, answer, done
-	Text    string    `json:",omitempty"` // of the export, or the store's identity
+	Text    string    `json:",omitempty"` // of the export
 	ID      string    `json:",omitempty"`
 	Token   uint64    `json:",omitempty"`
 	Error   string    `json:",omitempty"`
@@ -159,23 +158,9 @@ func (w *worker) obey(o order) {
 			return
 		}
 		w.tell(report{Event: "exported", Text: text})
-	case "identity":
-		w.tell(w.identity())
 	default:
 		w.tell(report{Event: "failed", Error: "unknown order " + o.Do})
 	}
-}
-
-func (w *worker) identity() report {
-	i, ok := w.client.Backend().(driver.Identifier)
-	if !ok {
-		return report{Event: "answer", Error: "the backend that the URL opens cannot tell its store from others"}
-	}
-	id, err := i.Identity(context.Background())
-	if err != nil {
-		return report{Event: "answer", Error: err.Error()}
-	}
-	return report{Event: "answer", Text: id}
 }
 
 func (w *worker) lock(name string) {

@@ -31,9 +31,6 @@ func needsNames(e *env) string   { return unless(is[driver.Namer](e), "to list n
 func needsWatch(e *env) string   { return unless(is[driver.Watcher](e), "to watch a name") }
 func needsEvicter(e *env) string { return unless(is[driver.Evicter](e), "to evict") }
 
-func needsIdentifier(e *env) string {
-	return unless(is[driver.Identifier](e), "to tell its store from others")
-}
 func needsMigrator(e *env) string  { return unless(is[driver.Migrator](e), "tables to migrate") }
 func needsDiagnoser(e *env) string { return unless(is[driver.Diagnoser](e), "to examine itself") }
 

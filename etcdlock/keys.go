@@ -20,9 +20,8 @@ import (
 //	P N / ~n~ L-S   permits of a semaphore of n
 //	P ~epoch/ L     see epoch.go
 //	P ~evicted/ N   see evict.go
-//	P ~store        see identity.go
 //
-// No encoded name has a '~', so that the last three are in no name's range: no request
+// No encoded name has a '~', so that the last two are in no name's range: no request
 // compares or reads them beside entries, no watch reports them, and Names passes over them.
 //
 // L is that of the session that made the key. The lease that it is attached to may be another's,

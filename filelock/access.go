@@ -158,7 +158,7 @@ func (w wanted) make(path string) error {
 
 // makePrivate makes a directory for its owner, and those above it that are missing. The mode is set
 // anew, here and wherever else we make something: a umask that takes a permission from the owner
-// (0277, 0777) would leave what nobody can use, also later with another umask.
+// (0277, 0777) would leave things of no use, also later with another umask.
 func makePrivate(path string) error {
 	err := os.Mkdir(path, 0o700)
 	if errors.Is(err, os.ErrNotExist) {

@@ -130,13 +130,6 @@ func (b *backend) get(ctx context.Context, path, name string, into any) error {
 	return b.call(ctx, r, into)
 }
 
-// Identity is the store's, so that a client of the server and one of the store agree.
-func (b *backend) Identity(ctx context.Context) (string, error) {
-	var a httpapi.Text
-	err := b.get(ctx, "/v1/identity", "", &a)
-	return a.Text, err
-}
-
 // Quarantine implements driver.Quarantiner. It asks only where the store can be in one.
 func (b *backend) Quarantine(ctx context.Context, name string) (time.Duration, error) {
 	if !slices.Contains(b.store.Can, httpapi.Quarantine) {

@@ -150,10 +150,6 @@ func everything(t *testing.T, b driver.Backend) {
 		_, err := d.Diagnose(ctx)
 		fatal(err)
 	}
-	if i, ok := b.(driver.Identifier); ok {
-		_, err := i.Identity(ctx)
-		fatal(err)
-	}
 	fatal(pglock.Sweep(ctx, b))
 }
 

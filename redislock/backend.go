@@ -42,15 +42,14 @@ var (
 
 // queue is strategy=queue.
 type queue struct {
-	conn     redisconn.Conn
-	guard    *quarantine.Guard
-	opts     Options
-	identity *identity
+	conn  redisconn.Conn
+	guard *quarantine.Guard
+	opts  Options
 }
 
 func newQueue(conn redisconn.Conn, o Options) *queue {
 	guard := quarantine.NewGuard(conn, o.Prefix, o.NoQuarantine, o.Replicas > 0)
-	return &queue{conn: conn, guard: guard, opts: o, identity: newIdentity(conn, o)}
+	return &queue{conn: conn, guard: guard, opts: o}
 }
 
 func (q *queue) String() string { return q.conn.String() }
@@ -93,7 +92,6 @@ func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 }
 
 func (q *queue) Close() error {
-	q.identity.close()
 	q.conn.Close()
 	return nil
 }

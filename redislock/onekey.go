@@ -16,18 +16,17 @@ import (
 
 // oneKey is the backend of the dialects: a mutex, with a token if there is a counter.
 type oneKey struct {
-	conn     redisconn.Conn
-	guard    *quarantine.Guard
-	opts     Options
-	dialect  *dialect
-	identity *identity
+	conn    redisconn.Conn
+	guard   *quarantine.Guard
+	opts    Options
+	dialect *dialect
 }
 
 func newOneKey(conn redisconn.Conn, o Options, d *dialect) *oneKey {
 	// They share their locks with other libraries, and have no prefix for all keys: the mark is
 	// with their other keys.
 	guard := quarantine.NewGuard(conn, setnx.CompanionPrefix, o.NoQuarantine, o.Replicas > 0)
-	return &oneKey{conn: conn, guard: guard, opts: o, dialect: d, identity: newIdentity(conn, o)}
+	return &oneKey{conn: conn, guard: guard, opts: o, dialect: d}
 }
 
 func (a *oneKey) String() string { return a.conn.String() }
@@ -37,7 +36,6 @@ func (a *oneKey) Traits() driver.Traits {
 }
 
 func (a *oneKey) Close() error {
-	a.identity.close()
 	a.conn.Close()
 	return nil
 }

@@ -17,7 +17,6 @@ func (s *oneKeySession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	s.store.identity.restore(s.opts.TTL)
 	began := time.Now()
 	s.mu.Lock()
 	if s.closed {

@@ -18,7 +18,6 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	s.queue.identity.restore(s.Options.TTL)
 	return s.renew(ctx, func(*ticket) bool { return true })
 }
 

@@ -295,7 +295,7 @@ func nodeName(s string) bool {
 // lock itself.
 func (o *Options) path(name string) (string, error) {
 	if o.PlainNames {
-		if !nodeName(name) || name == identityNode {
+		if !nodeName(name) {
 			return "", fmt.Errorf("%w: with plain names, %q is no name of a ZooKeeper node, or hasp's own", driver.ErrUnsupported, name)
 		}
 	} else {
@@ -310,7 +310,7 @@ func (o *Options) child(name string) string { return strings.TrimSuffix(o.Root, 
 // lockName is the inverse of path for a child of the root.
 func (o *Options) lockName(node string) (string, bool) {
 	if o.PlainNames {
-		return node, nodeName(node) && node != identityNode
+		return node, nodeName(node)
 	}
 	return driver.DecodeName(node)
 }

@@ -209,25 +209,11 @@ func (c *conn) List(ctx context.Context, name string, limit int) ([]driver.Entry
 // connected is c with those optional abilities of the driver's backend that a client uses by
 // itself. An operator uses its own on connections without faults.
 func connected(c *conn) driver.Backend {
-	w, watches := c.Backend.(driver.Watcher)
-	i, identifies := c.Backend.(driver.Identifier)
-	switch {
-	case watches && identifies:
-		return struct {
-			*conn
-			driver.Watcher
-			driver.Identifier
-		}{c, w, i}
-	case watches:
+	if w, ok := c.Backend.(driver.Watcher); ok {
 		return struct {
 			*conn
 			driver.Watcher
 		}{c, w}
-	case identifies:
-		return struct {
-			*conn
-			driver.Identifier
-		}{c, i}
 	}
 	return c
 }

@@ -1,7 +1,6 @@
 package programs
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -71,7 +70,7 @@ func (r *run) disturb(d time.Duration) {
 func (r *run) sever(m *machine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.loseLocked(func(a *acquisition) bool { return slices.Contains(a.machines, m) })
+	r.loseLocked(func(a *acquisition) bool { return a.machine == m })
 }
 
 // loseLocked records that acquisitions may be lost with their connections, if connections hold the

@@ -63,7 +63,7 @@ func (p pair) possible() bool {
 
 // abilities are the abilities of a store beside its Traits, as its types show.
 type abilities struct {
-	downgrade, adopt, evict, identify bool
+	downgrade, adopt, evict bool
 }
 
 // operations are those that a store has.

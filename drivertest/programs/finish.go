@@ -27,7 +27,7 @@ func (r *run) finish() {
 	}
 	r.mu.Lock()
 	for _, a := range r.pending {
-		if slices.ContainsFunc(a.machines, func(m *machine) bool { return m.conn.isDead() }) {
+		if a.machine.conn.isDead() {
 			a.cancel() // no acquisition waits there any more
 		}
 	}

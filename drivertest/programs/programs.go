@@ -184,7 +184,6 @@ func newSuite(t testing.TB, c Config) *suite {
 // abilitiesOf looks at the driver's types. A session is opened for its ticket, and closed.
 func abilitiesOf(t testing.TB, b driver.Backend) (can abilities) {
 	_, can.evict = b.(driver.Evicter)
-	_, can.identify = b.(driver.Identifier)
 	ses, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: time.Minute, Gone: func(string, error) {}})
 	if err != nil {
 		t.Fatalf("open a session: %v", err)

@@ -101,7 +101,6 @@ type acquisition struct {
 	step      Step
 	note      string
 	machine   *machine
-	machines  []*machine // more than that one with LockAll
 	client    int
 	claims    []claim
 	within    *hold
@@ -115,7 +114,7 @@ type acquisition struct {
 
 // acquire starts to.
 func (r *run) acquire(i int, s Step, m *machine) {
-	a := &acquisition{step: s, note: fmt.Sprintf("step %d", i), machine: m, machines: []*machine{m}, client: s.Client}
+	a := &acquisition{step: s, note: fmt.Sprintf("step %d", i), machine: m, client: s.Client}
 	ctx := r.ctx
 	if s.Opts.Within {
 		if a.within = r.heldLease(s.Lease, func(h *hold) bool { return h.machine == m }); a.within != nil {
@@ -233,20 +232,15 @@ func (r *run) call(a *acquisition, i int) func(context.Context) (*hold, error) {
 	}
 }
 
-// lockAll takes the step's name and the next one, and the same name by the next client: of the
-// same store, which then is one lock with two addresses, or of another with the same label.
+// lockAll takes the step's name and the next one.
 func (r *run) lockAll(a *acquisition) (locks []hasp.Locker) {
-	add := func(client, name int) {
-		m := r.machines[client%len(r.machines)]
+	m := a.machine
+	for _, name := range []int{a.step.Name, a.step.Name + 1} {
 		name %= len(r.p.Names)
-		if m != a.machine && !r.can.identify {
-			return // a store without an identity has no order with others: circles are no fault there
-		}
 		cl := claim{m.Store, name, r.capacity(name), r.capacity(name)}
 		if slices.Contains(a.claims, cl) && r.p.Names[name].Permits > 0 {
-			return
+			continue
 		}
-		a.machines = append(a.machines, m)
 		if !slices.Contains(a.claims, cl) {
 			a.claims = append(a.claims, cl)
 		}
@@ -256,9 +250,6 @@ func (r *run) lockAll(a *acquisition) (locks []hasp.Locker) {
 			locks = append(locks, m.client.Mutex(r.name(name), r.options(a)...))
 		}
 	}
-	add(a.client, a.step.Name)
-	add(a.client, a.step.Name+1)
-	add(a.client+1, a.step.Name)
 	return locks
 }
 

@@ -45,9 +45,7 @@ CREATE TABLE IF NOT EXISTS hasp_entries (
 	value    BLOB,
 	expires  INTEGER NOT NULL  -- ms, the store's clock
 );
-CREATE INDEX IF NOT EXISTS hasp_entries_name ON hasp_entries (name, seq);
-CREATE TABLE IF NOT EXISTS hasp_store (identity TEXT NOT NULL);
-INSERT INTO hasp_store SELECT 'sqlite:' || ? WHERE NOT EXISTS (SELECT 1 FROM hasp_store);`
+CREATE INDEX IF NOT EXISTS hasp_entries_name ON hasp_entries (name, seq);`
 
 type backend struct {
 	db   *sql.DB
@@ -78,7 +76,7 @@ func open(ctx context.Context, path string) (driver.Backend, error) {
 	turn, _ := turns.LoadOrStore(path, make(chan struct{}, 1))
 	b := &backend{db: db, path: path, turn: turn.(chan struct{})}
 	err = b.write(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, schema, rand.Text())
+		_, err := tx.ExecContext(ctx, schema)
 		return err
 	})
 	if err != nil {
@@ -135,11 +133,4 @@ func (b *backend) Names(ctx context.Context, prefix string, yield func(string) b
 		}
 	}
 	return nil
-}
-
-// Identity is drawn by the first who opens the file, and is in the file: a path can be spelled
-// in many ways.
-func (b *backend) Identity(ctx context.Context) (id string, err error) {
-	err = b.db.QueryRowContext(ctx, `SELECT identity FROM hasp_store`).Scan(&id)
-	return id, refine(ctx, err)
 }

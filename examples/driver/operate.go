@@ -12,7 +12,6 @@ var (
 	_ driver.Downgrader = (*ticket)(nil)
 	_ driver.Evicter    = (*backend)(nil)
 	_ driver.Namer      = (*backend)(nil)
-	_ driver.Identifier = (*backend)(nil)
 )
 
 func (t *ticket) Publish(ctx context.Context, value []byte) error {

@@ -1,7 +1,6 @@
 package broken
 
 import (
-	"crypto/rand"
 	"errors"
 	"slices"
 
@@ -84,15 +83,5 @@ var administerControls = []Control{
 		Name: "takes no limit for a limit of none",
 		Flaw: Flaw{list: func(all []driver.Entry, limit int) []driver.Entry { return slices.Clone(all[:min(limit, len(all))]) }},
 		Seen: []string{"Listing/Limit"},
-	},
-	{
-		Name: "is another store with every connection",
-		Flaw: Flaw{identity: func(id string) string { return id + rand.Text() }},
-		Seen: []string{"Listing/Identity"},
-	},
-	{
-		Name: "is no store in particular",
-		Flaw: Flaw{identity: func(string) string { return "" }},
-		Seen: []string{"Listing/Identity"},
 	},
 }

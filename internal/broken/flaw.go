@@ -38,7 +38,6 @@ type Flaw struct {
 	evict   func(b fullBackend, ctx context.Context, name, id, note string) error
 	list    func(all []driver.Entry, limit int) []driver.Entry
 
-	identity func(string) string
 	migrate  func(schema *version) (from, to int, err error)
 	diagnose func() []driver.Finding
 }
@@ -66,7 +65,6 @@ type fullBackend interface {
 	driver.Watcher
 	driver.Recorder
 	driver.Evicter
-	driver.Identifier
 }
 
 type fullTicket interface {
@@ -169,14 +167,6 @@ func (b *flawed) List(ctx context.Context, name string, limit int) ([]driver.Ent
 	}
 	all, err := b.fullBackend.List(ctx, name, 0)
 	return b.flaw.list(all, limit), err
-}
-
-func (b *flawed) Identity(ctx context.Context) (string, error) {
-	id, err := b.fullBackend.Identity(ctx)
-	if b.flaw.identity != nil {
-		id = b.flaw.identity(id)
-	}
-	return id, err
 }
 
 func (b *flawed) Schema() string { return "CREATE TABLE entries (name TEXT)" }

@@ -20,7 +20,6 @@ type Store struct {
 
 // The abilities of a store and, from Publish on, of its locks.
 const (
-	Identify   = "identify"
 	Names      = "names"
 	Evict      = "evict"
 	Record     = "record"
@@ -210,7 +209,7 @@ type EvictEntry struct {
 	FromLock    uint64 `json:"from_lock,omitempty"`
 }
 
-// Text is an answer of one text: the last eviction's note, or the store's identity.
+// Text is an answer of one text: the last eviction's note.
 type Text struct {
 	Text string `json:"text"`
 }

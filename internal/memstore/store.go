@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,8 +12,7 @@ import (
 // Store holds queues. Backends of one Store see each other's locks. Safe for use by many
 // goroutines.
 type Store struct {
-	label    string
-	identity string
+	label string
 
 	mu       sync.Mutex
 	seq      uint64 // of the last entry under any name, so that it grows for each
@@ -30,7 +28,7 @@ type Store struct {
 // New returns an empty store, which its backends call by label.
 func New(label string) *Store {
 	return &Store{
-		label: label, identity: "mem:" + rand.Text(), queues: map[string]*queue{}, watchers: map[string][]*watcher{},
+		label: label, queues: map[string]*queue{}, watchers: map[string][]*watcher{},
 		open: map[*session]struct{}{}, evictions: map[string]string{},
 	}
 }

@@ -3,7 +3,6 @@ package testkit
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -35,23 +34,4 @@ func WantFinding(t testing.TB, found map[string]driver.Finding, subject string, 
 	if f := found[subject]; f.Level != level || !strings.Contains(f.Text, text) {
 		t.Errorf("%s: %s %q; want %s with %q", subject, f.Level, f.Text, level, text)
 	}
-}
-
-// Identity is a store's, of a length that is worth sending about. It asks again while the store does
-// not say yes or no: a cluster on a busy machine may be without a leader for a while.
-func Identity(t testing.TB, b driver.Backend) string {
-	t.Helper()
-	ctx := Context(t)
-	id, err := b.(driver.Identifier).Identity(ctx)
-	for err != nil && !Definite(err) && ctx.Err() == nil {
-		time.Sleep(every)
-		id, err = b.(driver.Identifier).Identity(ctx)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if id == "" || len(id) > 200 {
-		t.Errorf("%s has an identity of %d bytes: %q", b, len(id), id)
-	}
-	return id
 }

@@ -22,15 +22,12 @@ type store struct {
 	opts   Options
 	label  string
 
-	identity identity
-
 	done context.Context // ended by Close; the parent of all work in the background
 	end  context.CancelFunc
 }
 
 func newStore(conns []redisconn.Conn, o Options) *store {
 	b := &store{quorum: len(conns)/2 + 1, opts: o}
-	b.identity.store = b
 	var names []string
 	for _, c := range conns {
 		n := &node{conn: c, guard: quarantine.NewGuard(c, setnx.CompanionPrefix, o.NoQuarantine, false)}

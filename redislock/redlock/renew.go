@@ -28,7 +28,6 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	s.store.identity.noteAgain(s.opts.TTL)
 	r, err := s.renewal()
 	if err != nil || len(r.all) == 0 {
 		return s.opts.TTL, err

@@ -90,7 +90,6 @@ type proxied struct {
 	driver.Watcher
 	driver.Namer
 	driver.Evicter
-	driver.Identifier
 	driver.Diagnoser
 	net []*faultnet.Proxy
 }
@@ -118,7 +117,6 @@ func openProxied(t testing.TB, params string, servers []*backends.ZooKeeper) dri
 	p.Watcher = p.Backend.(driver.Watcher)
 	p.Namer = p.Backend.(driver.Namer)
 	p.Evicter = p.Backend.(driver.Evicter)
-	p.Identifier = p.Backend.(driver.Identifier)
 	p.Diagnoser = p.Backend.(driver.Diagnoser)
 	if r, ok := p.Backend.(driver.Recorder); ok {
 		return proxiedQueue{p, r}

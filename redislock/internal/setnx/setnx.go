@@ -42,10 +42,6 @@ var (
 	Publish = redisconn.NewScript(Common, text("publish"))
 	Peek    = redisconn.NewScript(Common, text("peek"))
 	Extend  = quarantine.NewScript(Renewal, text("extend"))
-
-	// Identity and Member have other keys.
-	Identity = redisconn.NewScript(text("identity"))
-	Member   = redisconn.NewScript(text("member"))
 )
 
 // The names of the keys beside a lock. Names of locks with this prefix are refused, so that no lock
@@ -55,7 +51,6 @@ const (
 	WaitersPrefix     = CompanionPrefix + "w:"
 	DescriptionPrefix = CompanionPrefix + "d:"
 	ChannelPrefix     = CompanionPrefix + "s:"
-	IdentityKey       = CompanionPrefix + "identity"
 )
 
 // Tag returns the key's hash tag as Redis Cluster sees it, in braces, so that companions share its

@@ -26,7 +26,7 @@ func FuzzAPI(f *testing.F) {
 		`POST /v1/session {"ttl_ms":60000}` + "\n" + `PUT /v1/locks/1 {"name":"mine/a","kind":"write","value":"eA==","note":"why"}` + "\n" + `PUT /v1/locks/2 {"name":"mine/a","kind":"read","wait_ms":5}` +
 			"\n" + `PUT /v1/locks/2 {"name":"a","wait_ms":1}` + "\n" + `PUT /v1/locks/1/value {"value":"eQ==","number":3}` + "\n" + `POST /v1/locks/1/downgrade {"units":1}` + "\nPOST /v1/session/keepalive\n" +
 			"GET /v1/session/events?after=0&wait_ms=1\nDELETE /v1/locks/1\nDELETE /v1/session",
-		"GET /v1/queue?name=other/held\nGET /v1/queue?name=mine/a&limit=1\nGET /v1/names?prefix=\nGET /v1/watch?name=mine/a\nGET /v1/eviction?name=mine/a\nGET /v1/quarantine?name=mine/a\nGET /v1/identity\nGET /v1/doctor\nGET /v1/warnings",
+		"GET /v1/queue?name=other/held\nGET /v1/queue?name=mine/a&limit=1\nGET /v1/names?prefix=\nGET /v1/watch?name=mine/a\nGET /v1/eviction?name=mine/a\nGET /v1/quarantine?name=mine/a\nGET /v1/doctor\nGET /v1/warnings",
 		`POST /v1/evict {"name":"other/held","entry":"x","note":"{}"}` + "\n" + `POST /v1/evict {"name":"mine/a","from_session":"x","from_lock":1}`,
 		`PUT /v1/locks/1 {"name":"other/held"}` + "\n" + `PUT /v1/locks/9223372036854775807 {"name":"mine/a","kind":"semaphore","capacity":3,"units":2}` + "\n" + `POST /v1/locks/3/adopt {"name":"mine/a","from":"x","seq":1,"from_session":"x","from_lock":1}`,
 		`PUT /v1/locks/1 {"name":"mine/a","units":-1,"capacity":2147483648}` + "\n" + `PUT /v1/locks/0 {` + "\nPUT /v1/locks/x\nPUT //v1/../v1/locks/1\nBREW /v1/session {}",

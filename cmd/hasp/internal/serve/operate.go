@@ -20,7 +20,6 @@ func abilities(x any) []string {
 			can = append(can, what)
 		}
 	}
-	add(is[driver.Identifier](x), httpapi.Identify)
 	add(is[driver.Namer](x), httpapi.Names)
 	add(is[driver.Evicter](x), httpapi.Evict)
 	add(is[driver.Recorder](x), httpapi.Record)
@@ -206,15 +205,6 @@ func (s *Server) quarantine(c *call) (any, error) {
 	}
 	left, err := q.Quarantine(c.ctx(), name)
 	return orError(httpapi.Closed{Quarantine: left.Milliseconds()}, err)
-}
-
-func (s *Server) identity(c *call) (any, error) {
-	i, ok := s.o.Store.(driver.Identifier)
-	if !ok {
-		return nil, unsupported("cannot tell itself from others")
-	}
-	text, err := i.Identity(c.ctx())
-	return orError(httpapi.Text{Text: text}, err)
 }
 
 // doctor examines the store.

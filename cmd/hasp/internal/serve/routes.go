@@ -51,7 +51,6 @@ var api = []route{
 	{"POST /v1/evict", (*Server).evict},
 	{"GET /v1/eviction", (*Server).lastEviction},
 	{"GET /v1/quarantine", (*Server).quarantine},
-	{"GET /v1/identity", (*Server).identity},
 	{"GET /v1/doctor", (*Server).doctor},
 	{"GET /v1/warnings", (*Server).warnings},
 	{"GET /metrics", (*Server).metrics},
