@@ -347,8 +347,8 @@ func (f *flags) torture(c torture.Config) (err error) {
 	v, err := torture.Run(ctx, c)
 	if err != nil {
 		why := fail(interruption(ctx, err))
-		if why.code == codeUnreachable && f.adapter != "" { // what it says of a store is not known
-			why.code = codeConfig
+		if f.adapter != "" && (why.code == codeUnreachable || errors.As(err, new(*torture.WorkerError))) {
+			why.code = codeConfig // what the adapter says of a store is not known
 		}
 		return why
 	}
