@@ -228,5 +228,5 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	lines := strings.Split(strings.TrimSpace(t.text), "\n")
-	return strings.TrimPrefix(lines[len(lines)-1], "hasp: ")
+	return strings.TrimPrefix(lines[len(lines)-1], "hasp-torture: ")
 }
