@@ -52,7 +52,8 @@ func (r *oneRow) Next(into []sqldriver.Value) error {
 	return nil
 }
 
-// A cluster that does not allow GET_LOCK gets its tables. A server that refuses it for another reason gets none.
+// A cluster that does not allow GET_LOCK gets its tables. A server that refuses it for another
+// reason gets none.
 func TestMigrateWithoutLock(t *testing.T) {
 	t.Parallel()
 	for wsrep, made := range map[string]int{"ON": 1, "OFF": 0} {

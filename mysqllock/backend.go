@@ -18,8 +18,8 @@ import (
 // A session keeps one connection of the pool for renewals, and one more while it waits. If
 // the pool is limited (SetMaxOpenConns), what it can lend must be more than that; a renewal
 // whose connection has broken needs a new one at once. With GetLock each lock that is
-// held or waited for keeps a connection, and one of a limited pool is left to all else: an acquisition waits for
-// another lock's connection then. Set the limit when you make the pool.
+// held or waited for keeps a connection, and one of a limited pool is left to all else: an
+// acquisition waits for another lock's connection then. Set the limit when you make the pool.
 //
 // Nothing is sent before the first use.
 func New(db *sql.DB, o *Options) (driver.Backend, error) {
@@ -139,8 +139,8 @@ type table struct{ *store }
 const minTTL = 200 * time.Millisecond
 
 // Traits: everything but push. A waiting client has one call under way, for all that it waits for,
-// in which the server waits for the bell of the client in its way; where there is no such client, it
-// polls.
+// in which the server waits for the bell of the client in its way; where there is no such client,
+// it polls.
 //
 // Not Forgets: a server whose commits are durable forgets nothing, and a release whose answer
 // was lost is confirmed by asking again. Where it may have forgotten, since another server or
@@ -180,8 +180,8 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	return s, o.TTL, nil
 }
 
-// lookAgain has the tables checked once more, if they are missing: by the next session, or the next lock that is bound to a
-// connection.
+// lookAgain has the tables checked once more, if they are missing: by the next session, or the next
+// lock that is bound to a connection.
 func (s *store) lookAgain(err error) {
 	if missing(err) {
 		s.schema.broken.Store(true)
@@ -197,3 +197,33 @@ func (t *table) gone(err error) error {
 	t.lookAgain(err)
 	return fmt.Errorf("%w: %w", driver.ErrGone, err)
 }
+
+// pool is where requests get their connections. A pool of ours counts those alone that are used by
+// requests: the ones that are kept for long, for renewals and for waiting, come out of the same
+// pool beside them. So a client that waits has the connection for that which it has just asked
+// with, and does not need another. A pool of the user's counts by itself.
+type pool struct {
+	*sql.DB
+	turns chan struct{} // has room for those that may be used at a time; nil: it is not counted here
+}
+
+func newPool(db *sql.DB, connections int) *pool { return &pool{db, make(chan struct{}, connections)} }
+
+// turn waits until the querier may be used, and returns what ends the use.
+func turn(ctx context.Context, q querier) (done func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p, ok := q.(*pool)
+	if !ok || p.turns == nil {
+		return func() {}, nil
+	}
+	select {
+	case p.turns <- struct{}{}:
+		return p.done, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p *pool) done() { <-p.turns }

@@ -9,16 +9,17 @@ import (
 )
 
 // bells are the locks of GET_LOCK at which other sessions wait until an entry of ours has left; the
-// procedure listen says why no departure is missed. They are taken on the connection of the renewals,
-// so that the server frees them when this process has ended, or cannot be reached any more.
+// procedure listen says why no departure is missed. They are taken on the connection of the
+// renewals, so that the server frees them when this process has ended, or cannot be reached any
+// more.
 //
 // A bell is taken before its number can be seen, since several are taken ahead: a departure counts
 // the number up in its own transaction. If departures are quicker than the ringing, or the
 // connection has broken, the bell of the present number is free for a moment: who waits for it
 // finds that, and looks in pauses that grow.
 //
-// A departure is sent on that connection where nothing else is done with it, and then the server rings when it has
-// committed; else the client rings when it has the answer.
+// A departure is sent on that connection where nothing else is done with it, and then the server
+// rings when it has committed; else the client rings when it has the answer.
 //
 // If the process dies between the commit and the ringing, the server frees the bells. If the answer
 // of a departure is lost, the number is told by that of the next request, or of the next renewal.
@@ -44,8 +45,8 @@ const bellsLeast = 2
 // because it was free.
 const bellWait = 1
 
-// ring wakes those that wait at bells before this number, if there is one. It does not wait for that:
-// the departure is done.
+// ring wakes those that wait at bells before this number, if there is one. It does not wait for
+// that: the departure is done.
 func (b *bells) ring(number sql.Null[uint64]) {
 	s := b.session
 	s.Lock()
@@ -74,19 +75,21 @@ func (b *bells) ringAll() {
 			return
 		}
 		s.Unlock()
-		// An error closes the connection, which frees the bells: others are taken on a new one, now or
-		// with the next renewal.
+		// An error closes the connection, which frees the bells: others are taken on a new one, now
+		// or with the next renewal.
 		for attempts := 0; attempts < 2 && b.tendOnce(number) != nil; attempts++ {
 		}
 		rung = number
 	}
 }
 
-// patience is for how long the connection may be used: it is that of the renewals, which must not wait for long.
+// patience is for how long the connection may be used: it is that of the renewals, which must not
+// wait for long.
 func (b *bells) patience() time.Duration { return max(b.session.Options.TTL/6, minTTL) }
 
-// leave removes an entry and rings, by one call. tried is false where that cannot be done now, and nothing was sent. If
-// it is not answered in its time, nothing is known: the caller asks again, by another connection.
+// leave removes an entry and rings, by one call. tried is false where that cannot be done now, and
+// nothing was sent. If it is not answered in its time, nothing is known: the caller asks again, by
+// another connection.
 func (b *bells) leave(ctx context.Context, name, id string) (tried, there bool, server uint64, err error) {
 	if b.off {
 		return false, false, 0, nil

@@ -48,9 +48,9 @@ func heard(t *testing.T, ticket driver.Ticket) {
 	}
 }
 
-// heldAfterRelease stops a waiter between its reading, that it was not granted the lock, and its waiting for
-// the bell: at a gate, which opens when the holder has left, and has rung. It returns how long the
-// call lasted.
+// heldAfterRelease stops a waiter between its reading, that it was not granted the lock, and its
+// waiting for the bell: at a gate, which opens when the holder has left, and has rung. It returns
+// how long the call lasted.
 func heldAfterRelease(t *testing.T, m *backends.MariaDB, prefix, slowly string, limit time.Duration) time.Duration {
 	t.Helper()
 	const passage = "        SET v_got = GET_LOCK("
@@ -153,8 +153,8 @@ func TestBellsAreTakenAnew(t *testing.T) {
 	}
 }
 
-// While clients wait they read next to nothing: a look a second each, where polling reads hundreds of
-// times. A crowd of one name, behind a holder that stays.
+// While clients wait they read next to nothing: a look a second each, where polling reads hundreds
+// of times. A crowd of one name, behind a holder that stays.
 func TestWaitingReadsNothing(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})

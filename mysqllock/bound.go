@@ -33,8 +33,9 @@ func newBound(s *store) *bound {
 	return b
 }
 
-// take waits for the right to a connection for a lock. If locks had all connections of a pool, those of their holders' own
-// statements, and the records of holders, would wait for a release that waits for them.
+// take waits for the right to a connection for a lock. If locks had all connections of a pool,
+// those of their holders' own statements, and the records of holders, would wait for a release that
+// waits for them.
 func (b *bound) take(ctx context.Context) error {
 	slots := b.slots()
 	if slots == nil {

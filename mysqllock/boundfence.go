@@ -9,12 +9,12 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// noteAfter is for how long a lock of GET_LOCK is held before its holder is recorded at the server: most are
-// released sooner.
+// noteAfter is for how long a lock of GET_LOCK is held before its holder is recorded at the server:
+// most are released sooner.
 const noteAfter = 20 * time.Millisecond
 
-// notes remembers which record a connection made last. If it gets the same lock again, that record would be
-// taken for this holder's.
+// notes remembers which record a connection made last. If it gets the same lock again, that record
+// would be taken for this holder's.
 type notes struct {
 	mu   sync.Mutex
 	last map[uint64]string // names by the server's numbers of connections
@@ -38,8 +38,8 @@ func (n *notes) add(g grant, name string) {
 	n.last[g.connection] = name
 }
 
-// fence makes sure of the token of a lock that was granted, and that no record of an earlier holder can be
-// taken for ours. The caller has the turn.
+// fence makes sure of the token of a lock that was granted, and that no record of an earlier holder
+// can be taken for ours. The caller has the turn.
 func (t *boundTicket) fence(ctx context.Context, g *grant) (err error) {
 	b := t.session.bound
 	if g.token == 0 {
@@ -53,8 +53,9 @@ func (t *boundTicket) fence(ctx context.Context, g *grant) (err error) {
 		}
 	}
 	if b.notes.has(*g, t.request.Name) {
-		// On another connection, of which nothing else may ask: it would be silent for as long as TCP tries, and the lock
-		// taken by a caller that is not told. Whether the record was made is then tried again beside the holder.
+		// On another connection, of which nothing else may ask: it would be silent for as long as
+		// TCP tries, and the lock taken by a caller that is not told. Whether the record was made
+		// is then tried again beside the holder.
 		short, cancel := t.briefly(ctx)
 		err := b.lock.note(short, t.request, *g)
 		cancel()
@@ -73,9 +74,10 @@ func (t *boundTicket) noteIn(after time.Duration, g grant) {
 	}
 }
 
-// note records the holder at the server. That is noted first: the record may be made though its answer is lost. One
-// that failed is tried again, or the holder would be shown without a name for as long as it holds; one that was refused is not.
-// Made twice, or late, it does no harm: a record counts that has the highest token.
+// note records the holder at the server. That is noted first: the record may be made though its
+// answer is lost. One that failed is tried again, or the holder would be shown without a name for
+// as long as it holds; one that was refused is not. Made twice, or late, it does no harm: a record
+// counts that has the highest token.
 func (t *boundTicket) note(g grant) {
 	s := t.session
 	if v, over := t.state(); over != nil || !v.Held {
@@ -90,8 +92,8 @@ func (t *boundTicket) note(g grant) {
 	}
 }
 
-// briefly bounds what is asked beside a request on a connection of other requests: for that the server gets no more time than for
-// a request that does not wait.
+// briefly bounds what is asked beside a request on a connection of other requests: for that the
+// server gets no more time than for a request that does not wait.
 func (t *boundTicket) briefly(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, min(t.patience(0), t.session.granted))
 }

@@ -20,16 +20,16 @@ type grant struct {
 	connection uint64 // the server's number of ours
 	recorded   bool   // the holder is recorded at the server (fence)
 
-	// more, if it is not nil, is of a request that waits on at the server: its next result is the other
-	// answer.
+	// more, if it is not nil, is of a request that waits on at the server: its next result is the
+	// other answer.
 	more *sql.Rows
 }
 
 // errInterrupted is the answer to a GET_LOCK that was killed.
 var errInterrupted = errors.New("GET_LOCK was interrupted at the server")
 
-// answerOf reads an answer of a request: NULL if it was interrupted, 0 if the lock is taken, else what makes a
-// token, or nothing.
+// answerOf reads an answer of a request: NULL if it was interrupted, 0 if the lock is taken, else
+// what makes a token, or nothing.
 func answerOf(ctx context.Context, rows *sql.Rows) (p grant, err error) {
 	var said sql.NullString
 	if !rows.Next() {
@@ -44,11 +44,12 @@ func answerOf(ctx context.Context, rows *sql.Rows) (p grant, err error) {
 	return p, explain(ctx, err)
 }
 
-// asking is a request. One that has answered that the lock is taken, and will answer again, outlives the
-// call that has sent it; so its context is not that call's.
+// asking is a request. One that has answered that the lock is taken, and will answer again,
+// outlives the call that has sent it; so its context is not that call's.
 //
-// A context that can end costs the client library and database/sql a goroutine each, for every statement: a
-// third of the client's time for a lock. Where the socket is known, what ends a request closes that instead.
+// A context that can end costs the client library and database/sql a goroutine each, for every
+// statement: a third of the client's time for a lock. Where the socket is known, what ends a
+// request closes that instead.
 type asking struct {
 	ctx  context.Context
 	stop func()    // closes the connection
@@ -128,9 +129,9 @@ func (t *boundTicket) patience(seconds int) time.Duration {
 	return time.Duration(seconds)*time.Second + max(t.session.opts.TTL, time.Second)
 }
 
-// within has a part of a request end with the call that waits for it, and where there is a limit, with the
-// session, and when the server has not answered in that time: then the connection is closed. What ends in
-// the moment in which the part has succeeded counts as ended.
+// within has a part of a request end with the call that waits for it, and where there is a limit,
+// with the session, and when the server has not answered in that time: then the connection is
+// closed. What ends in the moment in which the part has succeeded counts as ended.
 func (t *boundTicket) within(ctx context.Context, a *asking, limit time.Duration, part func() error) error {
 	stops := make([]func() bool, 0, 3)
 	stops = append(stops, context.AfterFunc(ctx, func() { a.end(ctx.Err()) }))
@@ -150,13 +151,14 @@ func (t *boundTicket) within(ctx context.Context, a *asking, limit time.Duration
 }
 
 // endWaiting ends the statement of a connection that was closed while it waited. The
-// server would let it wait on, and could give it the lock for a moment. The server allows it for connections of
-// the same user.
+// server would let it wait on, and could give it the lock for a moment. The server allows it for
+// connections of the same user.
 //
-// By now another server may answer, or another run of it, where somebody else's connection has the number. So it looks first
-// whether that connection waits as ours did, on the connection by which it kills: the two cannot reach different
-// servers. In between that statement may end, but no number is given out twice by one run of a server. If the process
-// dies before, or the kill is lost, the server lets the statement wait until its time is over.
+// By now another server may answer, or another run of it, where somebody else's connection has the
+// number. So it looks first whether that connection waits as ours did, on the connection by which
+// it kills: the two cannot reach different servers. In between that statement may end, but no
+// number is given out twice by one run of a server. If the process dies before, or the kill is
+// lost, the server lets the statement wait until its time is over.
 func (t *boundTicket) endWaiting(ctx context.Context) {
 	if t.waiting == 0 {
 		return

@@ -38,10 +38,10 @@ const pings = 64
 // The pings also keep connections alive that a firewall, or the server's wait_timeout, would
 // close for their silence.
 //
-// A call's time may be over before all have answered: with a thousand locks on a busy machine, or since
-// one connection is silent. Those that have answered are renewed then, and each of the others keeps what is left of its
-// time; the next call begins with the oldest. A ping outlives the call that sent it: cutting it short
-// would close its connection, and the lock with it.
+// A call's time may be over before all have answered: with a thousand locks on a busy machine, or
+// since one connection is silent. Those that have answered are renewed then, and each of the others
+// keeps what is left of its time; the next call begins with the oldest. A ping outlives the call
+// that sent it: cutting it short would close its connection, and the lock with it.
 func (s *boundSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -90,11 +90,11 @@ func (s *boundSession) held() (held []*boundTicket, err error) {
 	return held, nil
 }
 
-// answer is the result of a KeepAlive that began with these. Those that a ping of this call did not reach are late; one that
-// was answered meanwhile by a ping of an earlier call has more time left.
+// answer is the result of a KeepAlive that began with these. Those that a ping of this call did not
+// reach are late; one that was answered meanwhile by a ping of an earlier call has more time left.
 //
-// ServerFailed: the next call may wait for a silent connection again. If the answer were the least that any has
-// left, the trust in all others would end with its trust.
+// ServerFailed: the next call may wait for a silent connection again. If the answer were the least
+// that any has left, the trust in all others would end with its trust.
 func (s *boundSession) answer(ctx context.Context, began time.Time, held []*boundTicket) (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,8 @@ func (s *boundSession) ask(ctx context.Context, began time.Time, next <-chan *bo
 	}
 }
 
-// answeredSince reports whether what a ticket's connection has answered last was sent since then; note says so.
+// answeredSince reports whether what a ticket's connection has answered last was sent since then;
+// note says so.
 func (s *boundSession) answeredSince(t *boundTicket, began time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,8 +146,8 @@ func (s *boundSession) note(t *boundTicket, sent time.Time) {
 	}
 }
 
-// holds notes that a ticket's lock was granted. It is as old as the core's trust in it, and not new: the process may have been
-// stopped since the answer came.
+// holds notes that a ticket's lock was granted. It is as old as the core's trust in it, and not
+// new: the process may have been stopped since the answer came.
 func (s *boundSession) holds(t *boundTicket) {
 	s.mu.Lock()
 	renewed := s.renewed
@@ -173,8 +174,8 @@ func (s *boundSession) remove(t *boundTicket) {
 	s.mu.Unlock()
 }
 
-// Close gives up every lock, all at once: one connection that is silent must not use up the time for the others. What is not
-// answered in time ends with its connection.
+// Close gives up every lock, all at once: one connection that is silent must not use up the time
+// for the others. What is not answered in time ends with its connection.
 func (s *boundSession) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

@@ -54,9 +54,9 @@ func (t *boundTicket) state() (v driver.Verdict, over error) {
 	return driver.Verdict{Held: t.held, Token: t.token}, nil
 }
 
-// Enqueue asks for the lock, and does not wait for it; where the store can tell so meanwhile, the request
-// waits on at the server. Asked again under the same ticket it knows the answer: the lock is on the
-// ticket's connection or it is not.
+// Enqueue asks for the lock, and does not wait for it; where the store can tell so meanwhile, the
+// request waits on at the server. Asked again under the same ticket it knows the answer: the lock
+// is on the ticket's connection or it is not.
 func (t *boundTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
@@ -108,8 +108,8 @@ func (t *boundTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 }
 
 // ask makes one attempt, or goes on with the one that is pending, and waits for its end if that is
-// wanted. If the context ends first, the connection is closed, and the server may go on to wait for a
-// client that has ended: Leave ends that.
+// wanted. If the context ends first, the connection is closed, and the server may go on to wait for
+// a client that has ended: Leave ends that.
 func (t *boundTicket) ask(ctx context.Context, seconds int, wait bool) (driver.Verdict, error) {
 	if err := t.lock(ctx); err != nil {
 		return driver.Verdict{}, err
@@ -159,7 +159,8 @@ func (t *boundTicket) granted(g grant) (driver.Verdict, error) {
 		t.discard()
 		return driver.Verdict{}, errLost("the connection ended")
 	}
-	// Not before it is held: a process that was stopped in between would find no holder to record, and not look again.
+	// Not before it is held: a process that was stopped in between would find no holder to record,
+	// and not look again.
 	if !t.session.bound.opts.NoFence && !g.recorded {
 		t.noteIn(noteAfter, g)
 	}
@@ -246,8 +247,8 @@ func (t *boundTicket) release(ctx context.Context) error {
 	return nil
 }
 
-// giveBack returns the connection to its pool; discard closes it. The caller has the turn. What will wait on a connection
-// of the pool is another's.
+// giveBack returns the connection to its pool; discard closes it. The caller has the turn. What
+// will wait on a connection of the pool is another's.
 func (t *boundTicket) giveBack() {
 	if t.conn != nil {
 		t.waiting = 0

@@ -11,8 +11,8 @@ import (
 	"github.com/hasplock/hasp/mysqllock"
 )
 
-// A session that ends while its server is read-only cannot be removed there. It gives its connection back all the same: the
-// user's pool had one less after each time.
+// A session that ends while its server is read-only cannot be removed there. It gives its
+// connection back all the same: the user's pool had one less after each time.
 func TestConnectionsAreGivenBackWhereCloseFails(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})

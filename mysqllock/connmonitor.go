@@ -140,8 +140,9 @@ func (a *monitoredConn) Close() error {
 	return err
 }
 
-// SyscallConn gives the client library the socket: before it uses a connection that was idle, it looks whether it has ended.
-// Without the socket it does not look, and after a restart of the server a request would fail for each idle connection.
+// SyscallConn gives the client library the socket: before it uses a connection that was idle, it
+// looks whether it has ended. Without the socket it does not look, and after a restart of the
+// server a request would fail for each idle connection.
 func (a *monitoredConn) SyscallConn() (syscall.RawConn, error) {
 	c, ok := a.Conn.(syscall.Conn)
 	if !ok {
@@ -151,7 +152,8 @@ func (a *monitoredConn) SyscallConn() (syscall.RawConn, error) {
 	return socket{raw, a}, err
 }
 
-// socket keeps the reader away while the library looks. What the reader has read belongs to no answer: nothing was asked.
+// socket keeps the reader away while the library looks. What the reader has read belongs to no
+// answer: nothing was asked.
 type socket struct {
 	syscall.RawConn
 	conn *monitoredConn
@@ -228,8 +230,8 @@ func (s *connMonitors) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	return c, err
 }
 
-// of is the monitor of a connection; nil if it has ended. On a pool of the user's there are none, and the
-// renewals' pings must do.
+// of is the monitor of a connection; nil if it has ended. On a pool of the user's there are none,
+// and the renewals' pings must do.
 func (s *connMonitors) of(c *sql.Conn) (m *monitoredConn) {
 	if s == nil {
 		return nil

@@ -97,8 +97,8 @@ func TestMonitorOff(t *testing.T) {
 	}
 }
 
-// The library's look at an idle connection keeps the reader away and disturbs nothing. What was not asked for, and the end,
-// are told, also where the reader has read them.
+// The library's look at an idle connection keeps the reader away and disturbs nothing. What was not
+// asked for, and the end, are told, also where the reader has read them.
 func TestMonitorLook(t *testing.T) {
 	t.Parallel()
 	ours, theirs := connected(t)

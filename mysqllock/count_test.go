@@ -40,8 +40,9 @@ func TestCosts(t *testing.T) {
 }
 
 // counter counts the statements that pass a network. Signs of life are none: the server executes
-// nothing for a ping. A sweep comes once a minute from a client that renews, a new block of tokens once
-// in ten seconds, and the record of a holder after 20 ms; they are not part of the costs of a request.
+// nothing for a ping. A sweep comes once a minute from a client that renews, a new block of tokens
+// once in ten seconds, and the record of a holder after 20 ms; they are not part of the costs of a
+// request.
 type counter struct {
 	*faultnet.Proxy
 	db    *sql.DB
@@ -80,7 +81,8 @@ func (c *counter) note(text string) {
 // spent returns how many statements were sent while fn ran, and which.
 func (c *counter) spent(t testing.TB, fn func()) (int64, string) {
 	t.Helper()
-	// A client of a test before may still be leaving, on a busy machine for so long that others help.
+	// A client of a test before may still be leaving, on a busy machine for so long that others
+	// help.
 	testkit.Eventually(t, "no session is being removed", func() bool {
 		return number(t, c.db, "SELECT COUNT(*) FROM locks.hasp_sessions WHERE expires <= UTC_TIMESTAMP(6)") == 0
 	})
@@ -254,8 +256,8 @@ func waitersCosts(t *testing.T, m *backends.MariaDB) {
 	if got := count.Stats().Live; got > 11 {
 		t.Errorf("%d connections with %d waiters of one client", got, n)
 	}
-	// At first another call polls, for a second each, until the one that waits at the bell is aware of all: after five
-	// seconds at most, so a later window has none.
+	// At first another call polls, for a second each, until the one that waits at the bell is aware
+	// of all: after five seconds at most, so a later window has none.
 	for try := 1; ; try++ {
 		began := time.Now()
 		got, texts := count.spent(t, func() { time.Sleep(3 * time.Second) })
@@ -272,8 +274,8 @@ func waitersCosts(t *testing.T, m *backends.MariaDB) {
 	wg.Wait()
 }
 
-// A client that locks one thing after the other has two connections, also while it waits: one for renewals and the
-// bells, and one that asks, and then listens.
+// A client that locks one thing after the other has two connections, also while it waits: one for
+// renewals and the bells, and one that asks, and then listens.
 func TestConnectionsOfOne(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
@@ -294,8 +296,8 @@ func TestConnectionsOfOne(t *testing.T) {
 		}
 		return count.Stats().Live
 	}
-	// A busy machine may keep the goroutine that listens from giving its connection back until the client asks again, which
-	// then dials a third one: one client of three may not need it.
+	// A busy machine may keep the goroutine that listens from giving its connection back until the
+	// client asks again, which then dials a third one: one client of three may not need it.
 	got := connections()
 	for try := 1; got != 2 && try < 3; try++ {
 		got = connections()

@@ -113,7 +113,8 @@ type check struct {
 }
 
 const (
-	// shortSilence is a wait_timeout, in seconds, under which a pool's connections are forever made anew.
+	// shortSilence is a wait_timeout, in seconds, under which a pool's connections are forever made
+	// anew.
 	shortSilence = 60
 	// longHistory is how many old versions of rows InnoDB may keep before looking at a busy queue
 	// becomes slow.
@@ -177,9 +178,9 @@ func (x *examination) checks() []check {
 	}
 }
 
-// statementTime is the limit, in seconds, that ends a statement which waits; 0: there is none. MariaDB's
-// is a decimal fraction, and for every statement; MySQL's is in milliseconds and for SELECT, and
-// getlock waits by a SELECT where it has no tokens.
+// statementTime is the limit, in seconds, that ends a statement which waits; 0: there is none.
+// MariaDB's is a decimal fraction, and for every statement; MySQL's is in milliseconds and for
+// SELECT, and getlock waits by a SELECT where it has no tokens.
 func (x *examination) statementTime() (name string, seconds float64) {
 	if ms := x.number(x.variables, "max_execution_time"); ms > 0 && x.store.opts.NoFence {
 		return "max_execution_time", float64(ms) / 1000

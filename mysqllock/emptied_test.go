@@ -11,8 +11,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
-// Somebody empties our tables under clients that go on: a program's tests clean up so. They lock as before, and who waits
-// is granted; no token of before comes back.
+// Somebody empties our tables under clients that go on: a program's tests clean up so. They lock as
+// before, and who waits is granted; no token of before comes back.
 func TestEmptiedTables(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)

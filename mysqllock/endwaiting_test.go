@@ -64,8 +64,8 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// The number of a waiter's connection is another client's by now: of another server, or another run of it. What that client
-// asks goes on.
+// The number of a waiter's connection is another client's by now: of another server, or another run
+// of it. What that client asks goes on.
 func TestWaitingOfAnother(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

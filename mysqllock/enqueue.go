@@ -46,12 +46,12 @@ const (
 // removalPause is how long to wait for another client to remove the dead sessions.
 const removalPause = 20 * time.Millisecond
 
-// removalMost is how long a request waits for that: a client that claims and dies is taken for dead after a second, and then another
-// claims.
+// removalMost is how long a request waits for that: a client that claims and dies is taken for dead
+// after a second, and then another claims.
 const removalMost = 3 * time.Second
 
-// passDead removes what dead sessions have left, or gives the client that does a moment: also where it is about to, and has
-// claimed nothing yet.
+// passDead removes what dead sessions have left, or gives the client that does a moment: also where
+// it is about to, and has claimed nothing yet.
 func (t *table) passDead(ctx context.Context, stale int) error {
 	if stale == staleSessions {
 		if some, err := t.removeDead(ctx, 1); some || err != nil {
@@ -66,8 +66,8 @@ func (t *table) passDead(ctx context.Context, stale int) error {
 	}
 }
 
-// enter makes an entry, or asks for it. Where the lock is taken, what dead sessions have left may be in the
-// way: it is removed, and then it asks again.
+// enter makes an entry, or asks for it. Where the lock is taken, what dead sessions have left may
+// be in the way: it is removed, and then it asks again.
 func (t *table) enter(ctx context.Context, session string, mode int, r driver.Request) (answer, error) {
 	for began := time.Now(); ; {
 		a, err := t.enterOnce(ctx, session, mode, r)

@@ -58,8 +58,8 @@ func TestKillIsNoticed(t *testing.T) {
 		sqlkit.Exec(t, db, fmt.Sprint("KILL CONNECTION ", noted(t, db, l)))
 		return l
 	}
-	// told reports whether the control was told before its session was renewed, which is no sooner than four seconds after it
-	// began. A try that took longer says nothing.
+	// told reports whether the control was told before its session was renewed, which is no sooner
+	// than four seconds after it began. A try that took longer says nothing.
 	told := func() (told, tested bool) {
 		b, err := mysqllock.New(sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks"), &mysqllock.Options{Strategy: mysqllock.StrategyGetLock})
 		if err != nil {
@@ -93,8 +93,8 @@ func TestKillIsNoticed(t *testing.T) {
 	}
 }
 
-// A lock whose connection has ended gives back its place in the pool: the client could make no other when it had lost as many
-// locks as it may have connections.
+// A lock whose connection has ended gives back its place in the pool: the client could make no
+// other when it had lost as many locks as it may have connections.
 func TestLostConnectionsAreGivenBack(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
@@ -112,8 +112,9 @@ func TestLostConnectionsAreGivenBack(t *testing.T) {
 	testkit.Release(t, testkit.Lock(t, c, "after-killed"))
 }
 
-// A client is closed while its server is silent. It gives all of its locks up, and not only that to which the server has not
-// answered in time: the others stayed taken for as long as the process lived.
+// A client is closed while its server is silent. It gives all of its locks up, and not only that to
+// which the server has not answered in time: the others stayed taken for as long as the process
+// lived.
 func TestCloseWhileSilent(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)
@@ -173,7 +174,8 @@ func TestAnswerLost(t *testing.T) {
 	testkit.Release(t, <-next)
 }
 
-// The control of TestAnswerLost: a client that asks again under another id is blocked by its first entry.
+// The control of TestAnswerLost: a client that asks again under another id is blocked by its first
+// entry.
 func TestAnswerLostControl(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)
@@ -338,7 +340,8 @@ func TestMaxConnections(t *testing.T) {
 		l = testkit.Lock(t, client(t, base, hasp.WithTTL(ttl)), "held")
 		hog := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
 		hog.SetMaxIdleConns(100)
-		// The server may still count a connection that the client has closed, and free it after the hog was refused.
+		// The server may still count a connection that the client has closed, and free it after the
+		// hog was refused.
 		testkit.Until(t, "all connections are taken", func() error {
 			for range 30 {
 				conn, err := hog.Conn(context.Background())
@@ -414,8 +417,8 @@ func TestLowWaitTimeout(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
 	base := sqlkit.MariaDBStore(t, m)
-	// To make the tables takes many statements on one connection, and a busy machine may pause for a second between two of
-	// them. Those that follow are tried again.
+	// To make the tables takes many statements on one connection, and a busy machine may pause for
+	// a second between two of them. Those that follow are tried again.
 	testkit.Drawn(t, client(t, base), "warm-up")
 	sqlkit.Exec(t, sqlkit.MariaDBAdmin(t, m), "SET GLOBAL wait_timeout = 1")
 	held := map[string]*hasp.Lease{}

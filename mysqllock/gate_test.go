@@ -12,8 +12,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
-// Of many that enter a queue only one waits at the name's row, where a release would wait behind them;
-// and a call that is killed there leaves the others a free gate.
+// Of many that enter a queue only one waits at the name's row, where a release would wait behind
+// them; and a call that is killed there leaves the others a free gate.
 func TestEnterWaitsAtTheGate(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
@@ -61,8 +61,8 @@ func TestEnterWaitsAtTheGate(t *testing.T) {
 	})
 }
 
-// Many waiters find at the same moment that many sessions are dead: one of them removes these, and the
-// others do not take from it the locks that it needs.
+// Many waiters find at the same moment that many sessions are dead: one of them removes these, and
+// the others do not take from it the locks that it needs.
 func TestManyWaitersManyDead(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"innodb_flush_log_at_trx_commit=0"}})
@@ -88,15 +88,16 @@ func TestManyWaitersManyDead(t *testing.T) {
 	})
 	spent, took := questions()-before-looks, time.Since(began)
 	t.Logf("%d statements in %s for %d dead sessions", spent, took.Round(time.Millisecond), dead)
-	// Four for each: what it has, its departure, that nothing is left, its end. The waiters look now and
-	// then. Where a batch takes more than a second its claim is old, and one more client each second removes the
-	// same sixteen.
+	// Four for each: what it has, its departure, that nothing is left, its end. The waiters look
+	// now and then. Where a batch takes more than a second its claim is old, and one more client
+	// each second removes the same sixteen.
 	if most := 4*dead + 20*waiters + (4*16+3*waiters)*int64(took/time.Second); spent > most {
 		t.Errorf("%d statements in %s for %d dead sessions beside %d waiters, want %d at most", spent, took, dead, waiters, most)
 	}
 }
 
-// Another client is just about to claim the dead, for as long as it takes: a try asks again in pauses, and not as fast as it can.
+// Another client is just about to claim the dead, for as long as it takes: a try asks again in
+// pauses, and not as fast as it can.
 func TestTryBesideClaim(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)

@@ -10,8 +10,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
-// BenchmarkCycles locks and unlocks many times, and shows whether the server's purge keeps up: how large the file of the names
-// is after a tenth of the cycles and in the end, and how many old versions are left. A million cycles: -benchtime=1000000x.
+// BenchmarkCycles locks and unlocks many times, and shows whether the server's purge keeps up: how
+// large the file of the names is after a tenth of the cycles and in the end, and how many old
+// versions are left. A million cycles: -benchtime=1000000x.
 func BenchmarkCycles(b *testing.B) {
 	server := backends.StartMariaDB(b, backends.MariaDBOptions{})
 	c := client(b, sqlkit.MariaDBStore(b, server))
@@ -22,8 +23,8 @@ func BenchmarkCycles(b *testing.B) {
 	b.ReportMetric(float64(sqlkit.MySQLStatus(b, db, "Innodb_history_list_length")), "old-versions")
 }
 
-// BenchmarkManyNames compares a lock where a million other names were used with one where none were, and shows what the
-// sweeps cost.
+// BenchmarkManyNames compares a lock where a million other names were used with one where none
+// were, and shows what the sweeps cost.
 func BenchmarkManyNames(b *testing.B) {
 	few, many := backends.StartMariaDB(b, backends.MariaDBOptions{}), backends.StartMariaDB(b, backends.MariaDBOptions{})
 	without, with := client(b, sqlkit.MariaDBStore(b, few)), client(b, sqlkit.MariaDBStore(b, many))

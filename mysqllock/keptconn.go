@@ -49,14 +49,15 @@ func (l *keptConn) do(ctx context.Context, fn func(*sql.Conn) error) error {
 	}
 }
 
-// unsent reports that the connection was known to have ended, so that nothing was sent: by the client library, or by database/sql,
-// which has closed it after an error that its last user could leave aside.
+// unsent reports that the connection was known to have ended, so that nothing was sent: by the
+// client library, or by database/sql, which has closed it after an error that its last user could
+// leave aside.
 func unsent(err error) bool {
 	return errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 }
 
-// doNow runs fn, once, if the connection stands and nothing else is done with it. tried is false where fn says so, or
-// nothing was sent.
+// doNow runs fn, once, if the connection stands and nothing else is done with it. tried is false
+// where fn says so, or nothing was sent.
 func (l *keptConn) doNow(fn func(*sql.Conn) (tried bool, err error)) (tried bool, err error) {
 	select {
 	case l.turn <- struct{}{}:
@@ -99,8 +100,9 @@ func (l *keptConn) end() {
 	l.drop()
 }
 
-// onConn runs fn on a connection of the pool and closes it after an error: what the server ties to it,
-// such as a lock of GET_LOCK, is freed. As with keptConn, fn runs again if nothing was sent, once.
+// onConn runs fn on a connection of the pool and closes it after an error: what the server ties to
+// it, such as a lock of GET_LOCK, is freed. As with keptConn, fn runs again if nothing was sent,
+// once.
 func onConn(ctx context.Context, p *pool, fn func(*sql.Conn) error) error {
 	done, err := turn(ctx, p)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// A renewal whose connection had ended before, without its knowing, is sent on another. A departure on that connection was not
-// sent.
+// A renewal whose connection had ended before, without its knowing, is sent on another. A departure
+// on that connection was not sent.
 func TestKeptConnThatWasClosed(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

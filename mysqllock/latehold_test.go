@@ -10,8 +10,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// Between the grant and the moment in which the ticket knows that it holds, a busy machine may stop for longer than the
-// record of the holder waits. (The record was not made then, and the holder was shown without a name.)
+// Between the grant and the moment in which the ticket knows that it holds, a busy machine may stop
+// for longer than the record of the holder waits. (The record was not made then, and the holder was
+// shown without a name.)
 func TestRecordOfALateHolder(t *testing.T) {
 	t.Parallel()
 	b := openHere(t, "", "prefix=latehold_&strategy=getlock").(*bound)

@@ -16,8 +16,9 @@ import (
 	"github.com/hasplock/hasp/mysqllock"
 )
 
-// Ten goroutines share a pool of four connections, and use it under their locks: all get on. If locks had all of the
-// connections, each holder's statement would wait for another holder to release.
+// Ten goroutines share a pool of four connections, and use it under their locks: all get on. If
+// locks had all of the connections, each holder's statement would wait for another holder to
+// release.
 func TestLimitedPool(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)

@@ -85,8 +85,8 @@ var (
 	_ driver.Migrator = (*table)(nil)
 )
 
-// noteMost is how long List waits for the record of a holder, which is made a moment after it was granted.
-// Other programs that use the same lock make none.
+// noteMost is how long List waits for the record of a holder, which is made a moment after it was
+// granted. Other programs that use the same lock make none.
 const noteMost = time.Second
 
 // List tells the holder. The waiters are known to the server alone.
@@ -110,8 +110,9 @@ func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entr
 	}
 }
 
-// look looks once. A record of another connection than the one that holds is of an earlier holder. (If it is
-// the same connection that holds again, it is shown for the few milliseconds until the next record.)
+// look looks once. A record of another connection than the one that holds is of an earlier holder.
+// (If it is the same connection that holds again, it is shown for the few milliseconds until the
+// next record.)
 func (b *bound) look(ctx context.Context, name string) (e *driver.Entry, recorded bool, err error) {
 	is, connection, err := b.lock.used(ctx, name)
 	if err != nil || !is {
@@ -138,3 +139,44 @@ func (b *bound) look(ctx context.Context, name string) (e *driver.Entry, recorde
 	e.Seq, e.ID, e.Since, e.Owner, e.Session = noted.Seq, noted.ID, time.UnixMicro(since), noted.Owner, fmt.Sprintf("connection-%d", by)
 	return e, true, nil
 }
+
+// Evict removes an entry on an operator's behalf. Its session learns of it at the next
+// renewal.
+func (t *table) Evict(ctx context.Context, name, id string) error {
+	if !driver.ValidID(id) {
+		return driver.ErrGone // no entry has such an ID, and the server would call it too long
+	}
+	there, err := t.leave(ctx, t.work, name, id, "NULL")
+	if err == nil && !there {
+		err = driver.ErrGone
+	}
+	return t.gone(err)
+}
+
+// EvictFor does so, and keeps the note, in one call.
+func (t *table) EvictFor(ctx context.Context, name, id, note string) error {
+	if !driver.ValidID(id) {
+		return driver.ErrGone
+	}
+	var there bool
+	text := t.named("CALL {p}evict_1(?, ?, ?, ?)", name, id, note, t.opts.Retention.Microseconds())
+	err := row(ctx, t.work, text, &there)
+	if err == nil && !there {
+		err = driver.ErrGone
+	}
+	return t.gone(err)
+}
+
+// LastEviction reads the note.
+func (t *table) LastEviction(ctx context.Context, name string) (note string, err error) {
+	if err := t.fit(ctx); err != nil {
+		return "", err
+	}
+	text := t.named("SELECT COALESCE((SELECT note FROM {p}evictions WHERE name = ?), '')", name)
+	if err = row(ctx, t.work, text, &note); missing(err) {
+		return "", nil // dropped a moment ago
+	}
+	return note, err
+}
+
+var _ driver.Recorder = (*table)(nil)

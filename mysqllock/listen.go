@@ -16,8 +16,8 @@ const listenMost = 5 * time.Second
 // secondMost bounds a call of the second listener.
 const secondMost = time.Second
 
-// After firstLook, and that again for each so many that must leave before, a waiter looks though its bell was not
-// released, as in the procedure.
+// After firstLook, and that again for each so many that must leave before, a waiter looks though
+// its bell was not released, as in the procedure.
 const (
 	firstLook = time.Second
 	lookEach  = 32
@@ -111,7 +111,8 @@ func (s *session) wanted(l *listener) bool {
 	return false
 }
 
-// waitingLocked reports whether anything waits. If it is one entry, the listener begins at the bell in its way.
+// waitingLocked reports whether anything waits. If it is one entry, the listener begins at the bell
+// in its way.
 func (s *session) waitingLocked(l *listener) bool {
 	var one *ticket
 	for t := range s.Tickets() {
@@ -190,6 +191,6 @@ func (s *session) listen(ctx context.Context, l *listener) error {
 	return err
 }
 
-// errUnclaimed says that dead sessions are to be removed: the next call waits until they are claimed, or
-// it would end at once as well.
+// errUnclaimed says that dead sessions are to be removed: the next call waits until they are
+// claimed, or it would end at once as well.
 var errUnclaimed = errors.New("dead sessions are left")

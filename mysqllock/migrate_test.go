@@ -60,7 +60,8 @@ func TestInterruptedMigration(t *testing.T) {
 	}
 }
 
-// The tables are dropped under a client whose locks are bound to connections: the next lock makes them anew.
+// The tables are dropped under a client whose locks are bound to connections: the next lock makes
+// them anew.
 func TestTableDroppedBound(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)

@@ -17,8 +17,8 @@ const (
 	StrategyGetLock Strategy = "getlock" // GET_LOCK: mutexes, as long as their connections
 )
 
-// leastOfPool is how many connections a pool must be able to lend: for a request beside a lock's own connection, or beside a
-// session's renewals and its waiting.
+// leastOfPool is how many connections a pool must be able to lend: for a request beside a lock's
+// own connection, or beside a session's renewals and its waiting.
 func (s Strategy) leastOfPool() int {
 	if s == StrategyGetLock {
 		return 2

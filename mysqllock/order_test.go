@@ -108,8 +108,8 @@ func TestSeqIsDrawnUnderLock(t *testing.T) {
 	}
 }
 
-// renewedApart reports whether a session is renewed within a limit although another transaction has locked every
-// name's row, and without counting a grant, which has waiters look.
+// renewedApart reports whether a session is renewed within a limit although another transaction has
+// locked every name's row, and without counting a grant, which has waiters look.
 func renewedApart(t *testing.T, m *backends.MariaDB, prefix string, limit time.Duration) bool {
 	t.Helper()
 	b := testkit.Open(t, sqlkit.With(sqlkit.MariaDBStore(t, m), "prefix="+prefix))
@@ -237,7 +237,8 @@ func TestRoleWithoutCreate(t *testing.T) {
 	if err := works("getlock"); err == nil {
 		t.Error("worked without the procedure that draws a block of tokens: this has tested nothing")
 	}
-	// The script may be applied while clients are at work. One that has met the gap goes on when all is there.
+	// The script may be applied while clients are at work. One that has met the gap goes on when
+	// all is there.
 	if _, err := mayNotMake.Mutex("b").TryLock(ctx(t)); err == nil {
 		t.Error("locked without the procedure that draws a block of tokens")
 	}

@@ -151,8 +151,8 @@ func TestGrantsCutShort(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Two calls listen, and both are answered, with 2274 bytes each: neither answer arrives as a whole, though one has all of
-	// these, and some rows arrive, though both have half of them.
+	// Two calls listen, and both are answered, with 2274 bytes each: neither answer arrives as a
+	// whole, though one has all of these, and some rows arrive, though both have half of them.
 	const some = 1500
 	before := p.Stats().Down.Delivered
 	p.Set(faultnet.Down, faultnet.Rule{Slice: 16, Most: some})
@@ -189,8 +189,9 @@ func told(ctx context.Context, t *testing.T, k *ticket) {
 	}
 }
 
-// Where the connection of the bells has something else to do, the client rings by a statement: it is lost, and the
-// connection with it. The waiter is told all the same, since the server frees what the connection had.
+// Where the connection of the bells has something else to do, the client rings by a statement: it
+// is lost, and the connection with it. The waiter is told all the same, since the server frees what
+// the connection had.
 func TestRingLost(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
@@ -214,8 +215,8 @@ func TestRingLost(t *testing.T) {
 	}
 }
 
-// The call that leaves and rings is lost, or its answer is: the release is confirmed when asked again, by another
-// connection, and the waiter is told.
+// The call that leaves and rings is lost, or its answer is: the release is confirmed when asked
+// again, by another connection, and the waiter is told.
 func TestLeavingRingLost(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
@@ -279,9 +280,10 @@ func TestLeaveRings(t *testing.T) {
 	}
 }
 
-// The bell that a waiter is told when it enters is released by the departure that comes next: a call that is late for it
-// returns at once. The control waits for the bell that comes after, which nothing releases. An entry that is found, by a request
-// whose answer was lost, is told none: the last of the queue may be behind it.
+// The bell that a waiter is told when it enters is released by the departure that comes next: a
+// call that is late for it returns at once. The control waits for the bell that comes after, which
+// nothing releases. An entry that is found, by a request whose answer was lost, is told none: the
+// last of the queue may be behind it.
 func TestBellOfEntry(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)

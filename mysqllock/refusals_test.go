@@ -42,7 +42,8 @@ func refusal(code uint16) string {
 	return string(append([]byte{byte(len(body)), 0, 0, 0}, body...))
 }
 
-// Each refusal of a server is told by the first answer, with its cause and its cure; and so is a server of another kind.
+// Each refusal of a server is told by the first answer, with its cause and its cure; and so is a
+// server of another kind.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
@@ -79,7 +80,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A server on this machine is reached by its Unix socket, with a renewal, a wait and both strategies.
+// A server on this machine is reached by its Unix socket, with a renewal, a wait and both
+// strategies.
 func TestUnixSocket(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)

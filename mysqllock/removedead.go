@@ -9,8 +9,9 @@ import (
 )
 
 // removeDead removes sessions that have expired, and that no other client is removing, for up to so
-// many claims, and reports whether it has claimed any. Every client helps: a waiter, a renewal, a try that finds a lock taken. The next ones are
-// claimed before the last are gone, since a young claim keeps the other clients from looking.
+// many claims, and reports whether it has claimed any. Every client helps: a waiter, a renewal, a
+// try that finds a lock taken. The next ones are claimed before the last are gone, since a young
+// claim keeps the other clients from looking.
 func (t *table) removeDead(ctx context.Context, claims int) (some bool, err error) {
 	claimed, err := t.claim(ctx, true)
 	some = len(claimed) > 0

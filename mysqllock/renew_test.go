@@ -56,7 +56,8 @@ func TestRenewalCutShort(t *testing.T) {
 		if err == nil {
 			return all == granted
 		}
-		// Those that this call has not reached are late, and have what is left of a call before, or if none has reached them of the Open.
+		// Those that this call has not reached are late, and have what is left of a call before, or
+		// if none has reached them of the Open.
 		var partial *driver.PartialRenewal
 		if !errors.As(err, &partial) {
 			t.Fatal(err)
@@ -107,7 +108,8 @@ func TestSilentConnection(t *testing.T) {
 	began := time.Now()
 	short, cancel := context.WithTimeout(ctx(t), granted/6)
 	defer cancel()
-	// On a busy machine the ping's time may be over as well when the call looks: then the lock was given up.
+	// On a busy machine the ping's time may be over as well when the call looks: then the lock was
+	// given up.
 	if _, err := s.KeepAlive(short); err == nil && len(gone) == 0 {
 		t.Error("renewed by a connection that is silent")
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// reservedInMySQL are the words that MySQL 8 or 9 reserves and MariaDB does not: as a bare name each is a syntax error in
-// MySQL. The servers of the tests are MariaDB, which takes them.
+// reservedInMySQL are the words that MySQL 8 or 9 reserves and MariaDB does not: as a bare name
+// each is a syntax error in MySQL. The servers of the tests are MariaDB, which takes them.
 var reservedInMySQL = strings.Fields(`cube cume_dist dense_rank empty except first_value function grouping groups intersect
 	json_table lag last_value lateral lead library manual nth_value ntile of parallel percent_rank qualify rank row_number system
 	tablesample window`)

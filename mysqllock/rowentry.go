@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// rowEntries are the entries of a session that are in the rows of their names, as schema/1.sql says:
-// an entry alone in its queue is made by one UPDATE, and removed by another. Another client that wants that
-// name moves it to the table of entries, at any moment, and the entry's own client is not told: so
-// what does not find it in the row looks there.
+// rowEntries are the entries of a session that are in the rows of their names, as schema/1.sql
+// says: an entry alone in its queue is made by one UPDATE, and removed by another. Another client
+// that wants that name moves it to the table of entries, at any moment, and the entry's own client
+// is not told: so what does not find it in the row looks there.
 //
-// No index leads from a session to these entries, since each lock would have to change it. A renewal
-// asks for the names that its client knows. There is an entry that it does not know of: that of a
-// request whose answer was lost, and which the server executes after its ticket has left. Such names
-// are asked for as well, for as long as the request can be under way.
+// No index leads from a session to these entries, since each lock would have to change it. A
+// renewal asks for the names that its client knows. There is an entry that it does not know of:
+// that of a request whose answer was lost, and which the server executes after its ticket has left.
+// Such names are asked for as well, for as long as the request can be under way.
 type rowEntries struct {
 	session *session
 
@@ -33,9 +33,9 @@ const (
 	// aloneMost bounds what is remembered. Forgetting has the next request take the longer way.
 	aloneMost = 4096
 
-	// lateFor is longer than a network keeps what was sent on a connection that has been closed, and
-	// than a server is frozen before the sessions end. If a request came later still, its entry would be
-	// found when another client wants the name, and be removed at our next renewal.
+	// lateFor is longer than a network keeps what was sent on a connection that has been closed,
+	// and than a server is frozen before the sessions end. If a request came later still, its entry
+	// would be found when another client wants the name, and be removed at our next renewal.
 	lateFor  = time.Hour
 	lateMost = 10000
 
@@ -43,9 +43,10 @@ const (
 	namesMost = 1000
 )
 
-// wasAlone reports whether we had the name alone the last time, and so the UPDATE is worth an attempt; and whether we
-// know it. A name that we do not know may be one that hundreds ask for at this moment. Their UPDATEs would wait for
-// the lock of its row, with the releases behind them; the procedure lets one at a time get there.
+// wasAlone reports whether we had the name alone the last time, and so the UPDATE is worth an
+// attempt; and whether we know it. A name that we do not know may be one that hundreds ask for at
+// this moment. Their UPDATEs would wait for the lock of its row, with the releases behind them; the
+// procedure lets one at a time get there.
 func (r *rowEntries) wasAlone(name string) (alone, known bool) {
 	r.session.Lock()
 	defer r.session.Unlock()
@@ -84,10 +85,10 @@ func (r *rowEntries) lost(t *ticket) {
 	r.late[t.Request.ID] = lateRequest{t.Request.Name, time.Now()}
 }
 
-// enterRow makes the entry in the row of its name if there is no other. Seq is 0 if it was not made:
-// because there is one, or no such row, or no session any more, which enter then says. A session that has expired, or
-// whose row was removed, would get a lock that others do not see: no entry is there without its session. The row is
-// locked by the statement that draws Seq.
+// enterRow makes the entry in the row of its name if there is no other. Seq is 0 if it was not
+// made: because there is one, or no such row, or no session any more, which enter then says. A
+// session that has expired, or whose row was removed, would get a lock that others do not see: no
+// entry is there without its session. The row is locked by the statement that draws Seq.
 func (s *session) enterRow(ctx context.Context, t *ticket) (seq uint64, err error) {
 	r := t.Request
 	text := s.table.named(`UPDATE {p}names SET seq = LAST_INSERT_ID(GREATEST(seq + 1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))),

@@ -127,9 +127,11 @@ func (s *schema) migrate(ctx context.Context) (from, to int, err error) {
 	return from, len(s.steps), nil
 }
 
-// lacks reports whether one of the tables and procedures is not there, and notes if none is missing. A client that met a gap may have come
-// while another, or an administrator, applied the steps, which drop each procedure before they make it. If it made all anew because of
-// that, it would have others meet a gap; or be refused for as long as it lives, where it may not create anything.
+// lacks reports whether one of the tables and procedures is not there, and notes if none is
+// missing. A client that met a gap may have come while another, or an administrator, applied the
+// steps, which drop each procedure before they make it. If it made all anew because of that, it
+// would have others meet a gap; or be refused for as long as it lives, where it may not create
+// anything.
 func (s *schema) lacks(ctx context.Context, q querier) (bool, error) {
 	makes := regexp.MustCompile(`(?m)^CREATE (?:TABLE IF NOT EXISTS|PROCEDURE) (\w+)`) // here, and not at the start of every program
 	missing := map[string]bool{}
@@ -149,9 +151,9 @@ func (s *schema) lacks(ctx context.Context, q querier) (bool, error) {
 	return len(missing) > 0, err
 }
 
-// alone takes the lock against other clients that migrate, or goes on without it where a cluster does not allow it
-// (pxc_strict_mode). Two that migrate at once there may fail to make a procedure that the other has just made; each step may be
-// applied again.
+// alone takes the lock against other clients that migrate, or goes on without it where a cluster
+// does not allow it (pxc_strict_mode). Two that migrate at once there may fail to make a procedure
+// that the other has just made; each step may be applied again.
 func alone(ctx context.Context, c *sql.Conn, name string) error {
 	var got sql.NullInt64
 	err := row(ctx, c, "SELECT GET_LOCK("+name+", 60)", &got)

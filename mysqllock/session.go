@@ -66,8 +66,9 @@ func newSession(t *table, o driver.SessionOptions) *session {
 
 // Close removes the session with all its entries. It may be called again after an error.
 //
-// Also after an error the connections are given up: there may be no other call. It does not wait for that then, since a
-// departure that the server does not answer has the renewals' connection for longer than ctx lasts.
+// Also after an error the connections are given up: there may be no other call. It does not wait
+// for that then, since a departure that the server does not answer has the renewals' connection for
+// longer than ctx lasts.
 func (s *session) Close(ctx context.Context) error {
 	s.End() // and with it the listening
 	err := s.table.endSession(ctx, s.table.work, s.id)
@@ -79,7 +80,8 @@ func (s *session) Close(ctx context.Context) error {
 	return nil
 }
 
-// disconnect gives the connections up, that of the renewals with the bells: who waits at them looks.
+// disconnect gives the connections up, that of the renewals with the bells: who waits at them
+// looks.
 func (s *session) disconnect() {
 	s.listeners.Wait()
 	s.renewal.end()

@@ -11,9 +11,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
-// A session that is gone gets no lock any more, on any way to one: its row was deleted by hand, or it has expired by a
-// clock that was stepped for a moment, with its row still there or claimed by who removes the dead. An entry
-// without a session is none to the others: two would hold (S1).
+// A session that is gone gets no lock any more, on any way to one: its row was deleted by hand, or
+// it has expired by a clock that was stepped for a moment, with its row still there or claimed by
+// who removes the dead. An entry without a session is none to the others: two would hold (S1).
 func TestGoneSessionGetsNothing(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
@@ -39,7 +39,8 @@ func TestGoneSessionGetsNothing(t *testing.T) {
 			}
 			id := list[0].Session
 
-			// Names that it had alone (one UPDATE), that it does not know (the procedure's UPDATE), and that others want.
+			// Names that it had alone (one UPDATE), that it does not know (the procedure's UPDATE),
+			// and that others want.
 			if err := enqueue(t, s, what+"-alone", true).Leave(ctx(t)); err != nil {
 				t.Fatal(err)
 			}
@@ -80,8 +81,9 @@ func TestGoneSessionGetsNothing(t *testing.T) {
 	}
 }
 
-// The server's defaults for transactions may be others: then each COMMIT begins another transaction, which holds rows, or
-// ends the connection; and without autocommit nothing is committed. On connections of our own hasp says what it needs.
+// The server's defaults for transactions may be others: then each COMMIT begins another
+// transaction, which holds rows, or ends the connection; and without autocommit nothing is
+// committed. On connections of our own hasp says what it needs.
 func TestTransactionDefaults(t *testing.T) {
 	t.Parallel()
 	for _, setting := range []string{"completion_type=CHAIN", "completion_type=RELEASE", "autocommit=0"} {

@@ -20,8 +20,8 @@ import (
 // isPing finds the packet of a sign of life: only held locks of getlock send any.
 func isPing(chunk []byte) bool { return len(chunk) == 5 && chunk[3] == 0 && chunk[4] == 0x0e }
 
-// One connection of a client falls silent: the others are renewed, and its own lock keeps what is left of its time until it is
-// told to be lost. The next renewal does not wait for it.
+// One connection of a client falls silent: the others are renewed, and its own lock keeps what is
+// left of its time until it is told to be lost. The next renewal does not wait for it.
 func TestSilentConnectionCostsItsLock(t *testing.T) {
 	t.Parallel()
 	const ttl = 12 * time.Second
@@ -57,8 +57,9 @@ func TestSilentConnectionCostsItsLock(t *testing.T) {
 	}
 }
 
-// The server hears of the end of a connection of which the client hears nothing, and gives the lock on at once: so a holder whose
-// connection is silent is told a margin before that, and not when the next one may hold already.
+// The server hears of the end of a connection of which the client hears nothing, and gives the lock
+// on at once: so a holder whose connection is silent is told a margin before that, and not when the
+// next one may hold already.
 func TestSilentHolderIsToldFirst(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)
@@ -85,8 +86,8 @@ func TestSilentHolderIsToldFirst(t *testing.T) {
 	testkit.Eventually(t, "a free lock", func() bool { return number(t, db, "SELECT IS_FREE_LOCK('told-first')") == 1 })
 }
 
-// A request's connection answers, and another one is silent on which something is asked beside it: the holder's record, or for a
-// refused try the holder's name. The call returns.
+// A request's connection answers, and another one is silent on which something is asked beside it:
+// the holder's record, or for a refused try the holder's name. The call returns.
 func TestSilenceBesideRequest(t *testing.T) {
 	t.Parallel()
 	p, u := proxied(t)

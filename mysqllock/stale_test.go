@@ -11,8 +11,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// Connections end while they are idle, by a restart of the server, say: the next requests are made on others. (Each failed
-// that took one of them.)
+// Connections end while they are idle, by a restart of the server, say: the next requests are made
+// on others. (Each failed that took one of them.)
 func TestStaleConnections(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)

@@ -11,8 +11,9 @@ import (
 	"github.com/hasplock/hasp/mysqllock"
 )
 
-// A cluster that allows neither GET_LOCK nor RELEASE_LOCK (Percona XtraDB Cluster, by default): a free name is locked by the first
-// request, and who has died keeps no client out. SIGNAL takes their place, since MariaDB's DO passes no error on as MySQL's does.
+// A cluster that allows neither GET_LOCK nor RELEASE_LOCK (Percona XtraDB Cluster, by default): a
+// free name is locked by the first request, and who has died keeps no client out. SIGNAL takes
+// their place, since MariaDB's DO passes no error on as MySQL's does.
 func TestGatesNotAllowed(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)

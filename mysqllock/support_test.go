@@ -63,8 +63,8 @@ func ctx(t testing.TB) context.Context {
 	return ctx
 }
 
-// noted is the server's number of the connection that has a lock of the strategy getlock. It is recorded a
-// moment after the grant, on a busy machine later than Inspect waits for it.
+// noted is the server's number of the connection that has a lock of the strategy getlock. It is
+// recorded a moment after the grant, on a busy machine later than Inspect waits for it.
 func noted(t testing.TB, db *sql.DB, l *hasp.Lease) (connection int64) {
 	t.Helper()
 	text := fmt.Sprintf("SELECT connection FROM locks.hasp_bound WHERE name = '%s' AND id = '%s'", l.Name(), l.ID())
@@ -72,8 +72,8 @@ func noted(t testing.TB, db *sql.DB, l *hasp.Lease) (connection int64) {
 	return connection
 }
 
-// outlasts demands that a lease outlasts its TTL. One that a busy machine has not renewed in time says nothing: then
-// it is tried again with twice the TTL, three times in all.
+// outlasts demands that a lease outlasts its TTL. One that a busy machine has not renewed in time
+// says nothing: then it is tried again with twice the TTL, three times in all.
 func outlasts(t testing.TB, hold func(ttl time.Duration) *hasp.Lease) {
 	t.Helper()
 	for try, ttl := 1, lasting; ; try, ttl = try+1, 2*ttl {

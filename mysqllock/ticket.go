@@ -168,8 +168,8 @@ func (s *session) depart(ctx context.Context, q querier, name, id string, low ex
 	return there, server, bell, err
 }
 
-// leave removes an entry of a session, or of any if that is NULL. Its bell is not ours to ring: who waits at it finds out
-// when that session ends, or was due to be renewed, or is renewed.
+// leave removes an entry of a session, or of any if that is NULL. Its bell is not ours to ring: who
+// waits at it finds out when that session ends, or was due to be renewed, or is renewed.
 func (t *table) leave(ctx context.Context, q querier, name, id string, of expression) (there bool, err error) {
 	err = row(ctx, q, t.named("CALL {p}leave_1(?, ?, ?, NULL, NULL)", name, id, of), &there, new(uint64), new(any), new(any), new(any))
 	return there, err

@@ -18,13 +18,15 @@ import (
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
-// A token of getlock is no write: what the server writes is a block of them, at times. Control: strategy table writes each.
+// A token of getlock is no write: what the server writes is a block of them, at times. Control:
+// strategy table writes each.
 func TestTokensAreNotWritten(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
 	db := sqlkit.MariaDBAdmin(t, m)
-	// A block is two rows in ten seconds. A holder that a busy machine has kept for 20 ms is recorded, and so are those that get
-	// the same lock on the same connection after it: so each batch has its name, and the least that one has written counts.
+	// A block is two rows in ten seconds. A holder that a busy machine has kept for 20 ms is
+	// recorded, and so are those that get the same lock on the same connection after it: so each
+	// batch has its name, and the least that one has written counts.
 	const n, times, little = 8, 100, 4
 	for _, strategy := range []string{"getlock", "table"} {
 		c := client(t, sqlkit.With(sqlkit.MariaDBStore(t, m), "strategy="+strategy))
@@ -47,8 +49,8 @@ func TestTokensAreNotWritten(t *testing.T) {
 	}
 }
 
-// A server that is started anew goes on above all that it had reserved, though its clock was set back
-// meanwhile; and so does another connection if UUID_SHORT() begins again within the old block.
+// A server that is started anew goes on above all that it had reserved, though its clock was set
+// back meanwhile; and so does another connection if UUID_SHORT() begins again within the old block.
 //
 // The controls do not look at the ceiling, and at what a connection has seen.
 func TestTokensOverRestart(t *testing.T) {
@@ -91,7 +93,8 @@ func TestTokensOverRestart(t *testing.T) {
 	if grew("below_", clients["below_"]) {
 		t.Error("not caught: a server that begins at its clock alone")
 	}
-	// As if the server had been started in the second in which it was before, and counted the same numbers.
+	// As if the server had been started in the second in which it was before, and counted the same
+	// numbers.
 	for _, p := range []string{"right_", "blind_"} {
 		testkit.Drawn(t, at(p), "b")
 		again := "UPDATE " + p + "store SET ceiling = most, origin = UUID_SHORT() - 1"
@@ -121,7 +124,8 @@ func TestTokensOverDrop(t *testing.T) {
 	testkit.TokensRise(t, last, "a", client(t, base), old, client(t, base))
 }
 
-// Tokens grow with the grants while clients raise the ceiling all the time: a block has three of them here.
+// Tokens grow with the grants while clients raise the ceiling all the time: a block has three of
+// them here.
 func TestTokensGrowWhileRaised(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"innodb_flush_log_at_trx_commit=0"}})
@@ -131,7 +135,8 @@ func TestTokensGrowWhileRaised(t *testing.T) {
 	testkit.TokensGrow(t, func() *hasp.Client { return client(t, base) })
 }
 
-// A server that is read-only, a replica for one, grants nothing, though a token would write nothing.
+// A server that is read-only, a replica for one, grants nothing, though a token would write
+// nothing.
 func TestReadOnlyGrantsNothing(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
@@ -150,8 +155,8 @@ func TestReadOnlyGrantsNothing(t *testing.T) {
 	testkit.Drawn(t, c, "a")
 }
 
-// An acquisition that waits is two statements, as one that does not; and one that waits for longer than
-// ten seconds asks again.
+// An acquisition that waits is two statements, as one that does not; and one that waits for longer
+// than ten seconds asks again.
 func TestGetLockContendedCosts(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
@@ -187,13 +192,15 @@ func TestGetLockContendedCosts(t *testing.T) {
 		got += int64(n)
 	}
 	const n = 8 * rounds
-	// Each client finds out that the name is taken, and tries whether it is free again when it was so eight times.
+	// Each client finds out that the name is taken, and tries whether it is free again when it was
+	// so eight times.
 	if most := 2*n + 8 + n/8 + 8*int64(time.Since(began)/(10*time.Second)); got > most || count.all-before < 2*n {
 		t.Errorf("%d statements for %d acquisitions, want %d at most: %v", got, n, most, count.texts)
 	}
 }
 
-// A waiter that gives up ends its statement at the server, and what was granted to it at that moment.
+// A waiter that gives up ends its statement at the server, and what was granted to it at that
+// moment.
 func TestPendingRequestEnds(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
@@ -251,8 +258,8 @@ func TestPendingRequestIsKilled(t *testing.T) {
 	testkit.Release(t, <-next)
 }
 
-// The record of a holder arrives when the lock has been given on: it does not take the place of the next
-// holder's.
+// The record of a holder arrives when the lock has been given on: it does not take the place of the
+// next holder's.
 func TestLateNote(t *testing.T) {
 	t.Parallel()
 	m := backends.SharedMariaDB(t)

@@ -10,8 +10,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// What makes a token is read when the lock is held: a holder that came while the statement waited may have had a token
-// of a later block. The control has the row in its FROM, where the server reads it first.
+// What makes a token is read when the lock is held: a holder that came while the statement waited
+// may have had a token of a later block. The control has the row in its FROM, where the server
+// reads it first.
 func TestBlockIsReadUnderLock(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
@@ -78,7 +79,8 @@ func TestBlockIsReadUnderLock(t *testing.T) {
 	}
 }
 
-// A request that was interrupted, to which GET_LOCK says NULL, is an error, and not a lock that is taken, or free.
+// A request that was interrupted, to which GET_LOCK says NULL, is an error, and not a lock that is
+// taken, or free.
 func TestInterruptedRequest(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -102,8 +104,8 @@ func TestInterruptedRequest(t *testing.T) {
 	}
 }
 
-// A token is told only where all is right: the block is of this server, begun in the connection's time, not used up,
-// not far behind the clock; and the server can be written to.
+// A token is told only where all is right: the block is of this server, begun in the connection's
+// time, not used up, not far behind the clock; and the server can be written to.
 func TestTokenOf(t *testing.T) {
 	t.Parallel()
 	const right = "1007 1000 1764000000000000 1764000000000100 5 1 1 0 1764000010"

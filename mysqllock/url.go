@@ -32,9 +32,9 @@ const (
 	idleMost = time.Minute
 )
 
-// Open connects to the store that a URL names; docs/backends/mysql.md has its parameters. ctx bounds
-// the connecting only. It is for programs that want the backend itself: hasp.Open makes a client,
-// and takes the core's parameters (ttl, margin) as well.
+// Open connects to the store that a URL names; docs/backends/mysql.md has its parameters. ctx
+// bounds the connecting only. It is for programs that want the backend itself: hasp.Open makes a
+// client, and takes the core's parameters (ttl, margin) as well.
 func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
 	return driver.Open(ctx, storeURL, "mysql", "mariadb")
 }
@@ -62,8 +62,8 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	return open(p, o), nil
 }
 
-// greet asks one question. The library would wait for ever for a server that accepts the connection and says nothing, as
-// servers of other kinds do, which wait for their client's first word.
+// greet asks one question. The library would wait for ever for a server that accepts the connection
+// and says nothing, as servers of other kinds do, which wait for their client's first word.
 func greet(ctx context.Context, p *pool, cfg *mysql.Config) error {
 	short, cancel := context.WithTimeoutCause(ctx, 2*cfg.Timeout, errSilent)
 	defer cancel()

@@ -16,8 +16,8 @@ const (
 )
 
 // Watch polls, since MySQL cannot push, on a separate connection for as long as it lasts. Each poll
-// is one statement without locks, and a client that does not watch pays nothing: if the changes of a
-// name were notified, every change would cost a statement for the few that watch.
+// is one statement without locks, and a client that does not watch pays nothing: if the changes of
+// a name were notified, every change would cost a statement for the few that watch.
 func (t *table) Watch(ctx context.Context, name string, changed func()) error {
 	if err := t.fit(ctx); err != nil {
 		return err

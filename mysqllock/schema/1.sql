@@ -6,15 +6,16 @@
 -- by a full unique key, or belongs to a name that is locked already, so READ COMMITTED takes no
 -- locks on gaps.
 --
--- There is one exception: who enters behind a holder that is in the row of its name moves that first, and then makes
--- its own entry, and the foreign keys lock the two sessions in this order. Beside a hand-over between the same two under another
--- name that can be a circle: the server undoes one of the two, whose client repeats it.
+-- There is one exception: who enters behind a holder that is in the row of its name moves that
+-- first, and then makes its own entry, and the foreign keys lock the two sessions in this order.
+-- Beside a hand-over between the same two under another name that can be a circle: the server
+-- undoes one of the two, whose client repeats it.
 --
--- An entry is found by its name, its id and its session, in every statement: an id may be chosen by a client of
--- hasp serve, and so be another client's. Only an operator's request names no session.
+-- An entry is found by its name, its id and its session, in every statement: an id may be chosen by
+-- a client of hasp serve, and so be another client's. Only an operator's request names no session.
 --
--- A transaction ends with AND NO CHAIN NO RELEASE: with the variable completion_type a plain COMMIT would begin
--- another, which the next statements would then be in, or close the connection.
+-- A transaction ends with AND NO CHAIN NO RELEASE: with the variable completion_type a plain COMMIT
+-- would begin another, which the next statements would then be in, or close the connection.
 --
 -- Moments are the server's, in UTC. All strings are binary: a, A and "a " are three names.
 SET SESSION sql_mode = 'STRICT_ALL_TABLES'
@@ -27,10 +28,10 @@ SET SESSION sql_mode = 'STRICT_ALL_TABLES'
 -- changes that index once.
 --
 -- state: 0 there is no entry; 1 there is one, which holds, and it is here, in the columns h_*, with
--- seq as its Seq; 2 the entries are in the table entries. So a lock that no other client wants is one
--- UPDATE of this row, from 0 to 1, and its release another, back to 0; neither changes an index. Who
--- wants more locks the row first, and moves the entry to the others (settle). An entry never moves
--- back, so who looks here first, and then among the entries, finds it.
+-- seq as its Seq; 2 the entries are in the table entries. So a lock that no other client wants is
+-- one UPDATE of this row, from 0 to 1, and its release another, back to 0; neither changes an
+-- index. Who wants more locks the row first, and moves the entry to the others (settle). An entry
+-- never moves back, so who looks here first, and then among the entries, finds it.
 --
 -- An entry that is here ends with its session as any other; but no foreign key keeps the session:
 -- where there is none any more, there is no entry, whatever state says. What is left of it in the
@@ -90,8 +91,8 @@ CREATE TABLE IF NOT EXISTS {p}entries (
   CONSTRAINT {p}entry_of FOREIGN KEY (session) REFERENCES {p}sessions (id)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
--- For the strategy getlock: the entry that held last. It is written while the lock is held and does not
--- say whether it still is. seq is its token, lock_name the name that GET_LOCK was called with.
+-- For the strategy getlock: the entry that held last. It is written while the lock is held and does
+-- not say whether it still is. seq is its token, lock_name the name that GET_LOCK was called with.
 CREATE TABLE IF NOT EXISTS {p}bound (
   name VARBINARY(512) NOT NULL PRIMARY KEY,
   seq BIGINT UNSIGNED NOT NULL,
@@ -112,9 +113,10 @@ CREATE TABLE IF NOT EXISTS {p}evictions (
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
 -- store has one row. id is drawn at random when the tables are made and distinguishes them from
--- all others. swept is when a client last began to forget idle names. The others are for getlock's tokens,
--- see acquire: server, origin, base and most say how they follow from UUID_SHORT(), which counts up in the
--- memory of the server with this id, for all its clients; no token is above ceiling.
+-- all others. swept is when a client last began to forget idle names. The others are for getlock's
+-- tokens, see acquire: server, origin, base and most say how they follow from UUID_SHORT(), which
+-- counts up in the memory of the server with this id, for all its clients; no token is above
+-- ceiling.
 CREATE TABLE IF NOT EXISTS {p}store (
   one TINYINT NOT NULL PRIMARY KEY,
   id VARBINARY(32) NOT NULL,
@@ -126,9 +128,10 @@ CREATE TABLE IF NOT EXISTS {p}store (
   most BIGINT UNSIGNED NOT NULL DEFAULT 0
 ) ENGINE=InnoDB
 //
--- store makes that row: also where a program has emptied all tables, as those do that clean up between tests. The ceiling
--- is then lost. A new one is ten seconds above the clock, and so above what the one before it can have given out: the
--- tokens of getlock are ahead of the clock by a block for each connection made lately.
+-- store makes that row: also where a program has emptied all tables, as those do that clean up
+-- between tests. The ceiling is then lost. A new one is ten seconds above the clock, and so above
+-- what the one before it can have given out: the tokens of getlock are ahead of the clock by a
+-- block for each connection made lately.
 DROP PROCEDURE IF EXISTS {p}store_1
 //
 CREATE PROCEDURE {p}store_1()
@@ -164,7 +167,8 @@ END
 -- grant lets the first waiters that fit hold, and counts the grants of their sessions. The caller
 -- has locked the name. First it finds the last one that fits, then it grants, sessions in the
 -- order of their ids: two releases that grant to the same two sessions would otherwise wait for
--- each other. p_ring is the session whose next bell it is, or NULL: its turn comes in the same order.
+-- each other. p_ring is the session whose next bell it is, or NULL: its turn comes in the same
+-- order.
 DROP PROCEDURE IF EXISTS {p}grant_1
 //
 CREATE PROCEDURE {p}grant_1(p_name VARBINARY(512), p_ring VARBINARY(40))
@@ -255,8 +259,8 @@ END
 //
 -- enter makes an entry at the end of its queue, or finds it there. p_mode: 0 waits if it
 -- must; 1 tries, and leaves nothing if it would have to wait; 2 asks for an entry that the
--- caller knows to have existed, and so never makes one; 3 and 4 are 0 and 1 for a client that does not know the
--- name: it may be free, and then the client's own UPDATE is made here.
+-- caller knows to have existed, and so never makes one; 3 and 4 are 0 and 1 for a client that does
+-- not know the name: it may be free, and then the client's own UPDATE is made here.
 --
 -- The row of the name is locked before Seq is drawn, and stays locked until the
 -- entry is committed: no entry with a greater Seq can be seen before it. All entries in the queue
@@ -264,18 +268,19 @@ END
 -- one; if it holds, all do. If there is none, the entry is made in the row of the name, as clients
 -- do by an UPDATE of their own where that row exists.
 --
--- Those that enter a queue wait for each other at a lock of GET_LOCK, the gate, and only one of them at
--- the row: a release would wait behind all of them, and each transaction that waits makes the others
--- slower. The gate excludes nothing: who has waited for five seconds goes on without it. If the call
--- is killed, the gate may stay with the connection, which the client closes then. Only a gate that was got is
--- released: a cluster that does not allow GET_LOCK (pxc_strict_mode) does not allow RELEASE_LOCK either.
+-- Those that enter a queue wait for each other at a lock of GET_LOCK, the gate, and only one of
+-- them at the row: a release would wait behind all of them, and each transaction that waits makes
+-- the others slower. The gate excludes nothing: who has waited for five seconds goes on without it.
+-- If the call is killed, the gate may stay with the connection, which the client closes then. Only
+-- a gate that was got is released: a cluster that does not allow GET_LOCK (pxc_strict_mode) does
+-- not allow RELEASE_LOCK either.
 --
--- said: 0 entered or found, 1 busy, 2 another capacity, 3 no such entry, or the id is another session's, 5 no such session:
--- one that has expired, or was removed, gets nothing any more. stale, of 1 and 2
--- alone, since who waits looks for the dead in listen: 1 some session is dead and no client removes it; 2
--- entries of one that is being removed are still in this queue. The last of the answer are whether the
--- entry is in the row of the name, and for one that waits, the bell of the session in its way, see listen, and
--- how many must leave before it.
+-- said: 0 entered or found, 1 busy, 2 another capacity, 3 no such entry, or the id is another
+-- session's, 5 no such session: one that has expired, or was removed, gets nothing any more. stale,
+-- of 1 and 2 alone, since who waits looks for the dead in listen: 1 some session is dead and no
+-- client removes it; 2 entries of one that is being removed are still in this queue. The last of
+-- the answer are whether the entry is in the row of the name, and for one that waits, the bell of
+-- the session in its way, see listen, and how many must leave before it.
 DROP PROCEDURE IF EXISTS {p}enter_1
 //
 CREATE PROCEDURE {p}enter_1(
@@ -483,17 +488,18 @@ END
 //
 -- leave removes an entry and lets the next hold, in one step. The name is locked even if
 -- nothing of it changes: two that leave at the same moment would each still see the other,
--- and the one that waits for both would be granted by neither. The statement that locks it tells what
--- its state was (LAST_INSERT_ID), or 3 for an entry of the row, behind which none waits.
+-- and the one that waits for both would be granted by neither. The statement that locks it tells
+-- what its state was (LAST_INSERT_ID), or 3 for an entry of the row, behind which none waits.
 --
--- p_of is the session of the entry, NULL if an operator removes it, of any. p_ring is the same session if it is its own
--- client that asks, which can ring its bell; else NULL. It is rung if another session waits: the answer has the number of the bell that is next,
--- or NULL. If the client asks on the connection that has the bells, p_low is the lowest of them, and it is
--- rung here, after the commit; what others have counted up since it rings when it has this answer. Else p_low is NULL.
--- Of one grant the answer has the id and the Seq, for a client that grants to itself.
+-- p_of is the session of the entry, NULL if an operator removes it, of any. p_ring is the same
+-- session if it is its own client that asks, which can ring its bell; else NULL. It is rung if
+-- another session waits: the answer has the number of the bell that is next, or NULL. If the client
+-- asks on the connection that has the bells, p_low is the lowest of them, and it is rung here,
+-- after the commit; what others have counted up since it rings when it has this answer. Else p_low
+-- is NULL. Of one grant the answer has the id and the Seq, for a client that grants to itself.
 --
--- In the usual case the first of the queue waits, needs all, and is another session's: it holds now, by
--- two statements, where grant looks for all that fit.
+-- In the usual case the first of the queue waits, needs all, and is another session's: it holds
+-- now, by two statements, where grant looks for all that fit.
 DROP PROCEDURE IF EXISTS {p}leave_1
 //
 CREATE PROCEDURE {p}leave_1(p_name VARBINARY(512), p_id VARBINARY(40), p_of VARBINARY(40), p_ring VARBINARY(40), p_low BIGINT UNSIGNED)
@@ -616,8 +622,8 @@ END
 -- asks again finds its own. For those that watch it is a change like a publication; ours are
 -- counted on from there.
 --
--- said: 0 it is ours, 3 no such entry, or it differs from what its new owner expects, or another has our id, 5 our
--- session has ended.
+-- said: 0 it is ours, 3 no such entry, or it differs from what its new owner expects, or another
+-- has our id, 5 our session has ended.
 DROP PROCEDURE IF EXISTS {p}adopt_1
 //
 CREATE PROCEDURE {p}adopt_1(
@@ -655,22 +661,22 @@ BEGIN
 END
 //
 -- listen returns when the session has had more than p_grants grants, when some session is to be
--- removed, when nothing of the session waits, or after p_limit microseconds. There is one call for a
--- client, however many of its entries wait.
+-- removed, when nothing of the session waits, or after p_limit microseconds. There is one call for
+-- a client, however many of its entries wait.
 --
 -- It waits at the bell of the session that is in the way of all its entries. A bell is a lock of
--- GET_LOCK, which has the number in the row of that session; its client has it before the number can
--- be seen. A departure that concerns others counts the number up in the same transaction; then the
--- client releases the bell with the old number, and never takes that one again. So who reads a
+-- GET_LOCK, which has the number in the row of that session; its client has it before the number
+-- can be seen. A departure that concerns others counts the number up in the same transaction; then
+-- the client releases the bell with the old number, and never takes that one again. So who reads a
 -- number and that it was not granted anything, both by one statement, waits for a bell that is
 -- released after the next departure, or has been already: no grant is missed. When the client dies,
 -- the server frees its bells. A bell that is free although its number has not changed belongs to a
 -- client that is just making a new connection; it is waited for in pauses.
 --
--- enter has told a client the bell of the session in its entry's way. It has read the number with the name locked,
--- so that departure was still to come. Where it is the only entry that waits, p_bell is that bell, for p_first
--- microseconds: when it is released, most likely the entry holds, and nothing was read while it waited. If not, the
--- client calls again.
+-- enter has told a client the bell of the session in its entry's way. It has read the number with
+-- the name locked, so that departure was still to come. Where it is the only entry that waits,
+-- p_bell is that bell, for p_first microseconds: when it is released, most likely the entry holds,
+-- and nothing was read while it waited. If not, the client calls again.
 --
 -- In the way of an entry is the nearest one ahead beside which it cannot hold: without that one's
 -- departure it is not granted. Where there is none (small shares of a semaphore), where they are of
@@ -781,28 +787,31 @@ BEGIN
     WHERE s.id = p_session;
 END
 //
--- acquire asks for a lock of GET_LOCK, and answers with what makes its token (token.go). If the lock is
--- taken, and p_wait is not 0, a first answer says so, at once, and the other comes when the lock is granted or
--- p_wait seconds are over. Clients have a SELECT for a lock that is free.
+-- acquire asks for a lock of GET_LOCK, and answers with what makes its token (token.go). If the
+-- lock is taken, and p_wait is not 0, a first answer says so, at once, and the other comes when the
+-- lock is granted or p_wait seconds are over. Clients have a SELECT for a lock that is free.
 --
--- The token is base + (UUID_SHORT() - origin), up to most. Nothing is written for it. If it cannot be told, the
--- client asks for it by raise; it has the lock. The tokens of a name grow with its grants:
+-- The token is base + (UUID_SHORT() - origin), up to most. Nothing is written for it. If it cannot
+-- be told, the client asks for it by raise; it has the lock. The tokens of a name grow with its
+-- grants:
 --
--- Two holders that read the same base draw from a counter that never goes back while the server runs, the
--- later one after the earlier has given its lock back. They read with the lock held, so that the later one
--- reads the same base or a greater one; and a greater base is above the most of those before it.
+-- Two holders that read the same base draw from a counter that never goes back while the server
+-- runs, the later one after the earlier has given its lock back. They read with the lock held, so
+-- that the later one reads the same base or a greater one; and a greater base is above the most of
+-- those before it.
 --
--- When the server is started anew, UUID_SHORT() begins somewhere else, and perhaps, with a clock that was
--- set back, where it was before. So a connection trusts no base but one that was written in its own time,
--- which is of this run of the server: one greater than it has seen first (the variable of the session). A
--- base is always above the ceiling before it, and that is on the disk before its numbers can be read.
+-- When the server is started anew, UUID_SHORT() begins somewhere else, and perhaps, with a clock
+-- that was set back, where it was before. So a connection trusts no base but one that was written
+-- in its own time, which is of this run of the server: one greater than it has seen first (the
+-- variable of the session). A base is always above the ceiling before it, and that is on the disk
+-- before its numbers can be read.
 --
--- A replica finds its master's id. Once promoted it begins above the ceiling that it knows; and one that is
--- not, or not any more, is read-only and grants nothing.
+-- A replica finds its master's id. Once promoted it begins above the ceiling that it knows; and one
+-- that is not, or not any more, is read-only and grants nothing.
 --
--- A base is at least the server's clock, and one that has fallen ten seconds behind is given up: so the
--- tokens grow also where the ceiling was lost, over the restore of a backup or with a replica that had not
--- received it, unless the clock was set back as well.
+-- A base is at least the server's clock, and one that has fallen ten seconds behind is given up: so
+-- the tokens grow also where the ceiling was lost, over the restore of a backup or with a replica
+-- that had not received it, unless the clock was set back as well.
 --
 -- What fails here leaves the lock with the connection, which the client then closes.
 DROP PROCEDURE IF EXISTS {p}acquire_1
@@ -818,15 +827,16 @@ BEGIN
   SELECT ELT(v_got + 1, '0', {token}), CONNECTION_ID();
 END
 //
--- raise reserves the next 1,024 tokens, or four times as many as the last time, up to 262,144, if those have been used up,
--- and answers with the first of them; or with the next token, if another client has just raised. A token is a microsecond
--- of the clock: each new connection begins a block, and with large ones tokens would be minutes ahead of the clock when
--- hundreds connect, and go back where the ceiling is lost then. The caller has a lock, and goes on to
--- have it: so whatever token was given to a holder before it is at most the ceiling that is found here.
+-- raise reserves the next 1,024 tokens, or four times as many as the last time, up to 262,144, if
+-- those have been used up, and answers with the first of them; or with the next token, if another
+-- client has just raised. A token is a microsecond of the clock: each new connection begins a
+-- block, and with large ones tokens would be minutes ahead of the clock when hundreds connect, and
+-- go back where the ceiling is lost then. The caller has a lock, and goes on to have it: so
+-- whatever token was given to a holder before it is at most the ceiling that is found here.
 --
--- There are two commits, since another client may read what the disk does not have yet. If this call is
--- killed between them, these numbers are left out. If two raise one after the other, and come to their second
--- commits in the other order, the greater stays.
+-- There are two commits, since another client may read what the disk does not have yet. If this
+-- call is killed between them, these numbers are left out. If two raise one after the other, and
+-- come to their second commits in the other order, the greater stays.
 DROP PROCEDURE IF EXISTS {p}raise_1
 //
 CREATE PROCEDURE {p}raise_1()

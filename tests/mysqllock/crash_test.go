@@ -28,8 +28,8 @@ func crashes(t *testing.T, least int) int {
 }
 
 // The server is killed again and again under load: clients contend for one name, others each lock a
-// name without contention, and a lock is held over each crash. No two hold, no token comes back, and
-// what was held is still held. The control is a server that does not write its log.
+// name without contention, and a lock is held over each crash. No two hold, no token comes back,
+// and what was held is still held. The control is a server that does not write its log.
 func TestCrashes(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"table", "getlock"} {
@@ -108,7 +108,8 @@ func heldOverCrash(t *testing.T, m *backends.MariaDB, base string) (kept, anothe
 	return l.Held(), another
 }
 
-// keepUp is the service manager: a server that its known fault has ended after a crash is started again.
+// keepUp is the service manager: a server that its known fault has ended after a crash is started
+// again.
 func keepUp(t *testing.T, m *backends.MariaDB) {
 	t.Helper()
 	if !m.EndedByFault() {

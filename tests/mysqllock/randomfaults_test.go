@@ -86,8 +86,8 @@ func check(t *testing.T, h history.History, strategy string) {
 		return
 	}
 	for i := range h {
-		// How long it certainly held is not known: an answer that was sent before the connection was killed may be read when another
-		// has had the lock.
+		// How long it certainly held is not known: an answer that was sent before the connection
+		// was killed may be read when another has had the lock.
 		if o := &h[i]; o.Release != history.Released {
 			o.Asked, o.LastHeld = true, 0
 		}

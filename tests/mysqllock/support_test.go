@@ -12,8 +12,8 @@ import (
 	_ "github.com/hasplock/hasp/mysqllock"
 )
 
-// T is the TTL of clients whose leases shall expire, calm of those whose leases shall last on a busy
-// machine, and slack the time to wait for an event that must come.
+// T is the TTL of clients whose leases shall expire, calm of those whose leases shall last on a
+// busy machine, and slack the time to wait for an event that must come.
 const (
 	T     = 2 * time.Second
 	calm  = 20 * time.Second

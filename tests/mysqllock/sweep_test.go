@@ -19,8 +19,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
 )
 
-// despiteDeadlocks repeats what the server ends for a deadlock with those who lock. The driver leaves a sweep that was ended to
-// the next one.
+// despiteDeadlocks repeats what the server ends for a deadlock with those who lock. The driver
+// leaves a sweep that was ended to the next one.
 func despiteDeadlocks(t *testing.T, db *sql.DB, text string) {
 	t.Helper()
 	for {
@@ -54,7 +54,8 @@ func TestSweepsAmongLocks(t *testing.T) {
 			defer stuck.Stop()
 			var crew crew
 			// A request takes the clock's time before it waits for the name, and a name may not
-			// become two hours old meanwhile, which would turn tokens back: no client is at work then.
+			// become two hours old meanwhile, which would turn tokens back: no client is at work
+			// then.
 			var ageing sync.RWMutex
 			for i := range 3 {
 				c := client(t, base, hasp.WithTTL(calm))
