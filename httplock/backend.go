@@ -86,27 +86,37 @@ func valid(ms int64) (time.Duration, error) {
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
-// List reads a queue.
-func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
-	var a httpapi.Queue
+// List reads a queue, in as many answers as it needs.
+func (b *backend) List(ctx context.Context, name string, limit int) (all []driver.Entry, err error) {
 	q := url.Values{"name": {name}}
-	if limit > 0 {
-		q.Set("limit", strconv.Itoa(limit))
+	for {
+		if limit > 0 {
+			q.Set("limit", strconv.Itoa(min(limit-len(all), httpapi.MostEntries)))
+		}
+		var a httpapi.Queue
+		if err := b.call(ctx, request{method: http.MethodGet, path: "/v1/queue", query: q}, &a); err != nil {
+			return nil, err
+		}
+		all = append(all, b.ours(a.Entries)...)
+		if !a.More || len(a.Entries) == 0 || len(all) == limit {
+			return all, nil
+		}
+		q.Set("after", strconv.FormatUint(a.Entries[len(a.Entries)-1].Seq, 10))
 	}
-	if err := b.call(ctx, request{method: http.MethodGet, path: "/v1/queue", query: q}, &a); err != nil {
-		return nil, err
-	}
-	var all []driver.Entry
+}
+
+// ours are entries with our ids, where the server has named them.
+func (b *backend) ours(some []httpapi.Entry) (all []driver.Entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, e := range a.Entries {
+	for _, e := range some {
 		x := e.Driver()
 		if ours, ok := b.ids[x.ID]; ok {
 			x.ID = ours
 		}
 		all = append(all, x)
 	}
-	return all, nil
+	return all
 }
 
 // nameOf is the server's name of an entry that the core knows by ours.

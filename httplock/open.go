@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -51,7 +50,7 @@ func New(ctx context.Context, address string, o *Options) (driver.Backend, error
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		return nil, fmt.Errorf("%w: the address of a server is as http://127.0.0.1:7070 or https://locks.example.com", driver.ErrInvalid)
 	}
-	if o.Token != "" && u.Scheme == "http" && !loopback(u.Hostname()) {
+	if o.Token != "" && u.Scheme == "http" && !httpapi.Here(u.Hostname()) {
 		return nil, fmt.Errorf("%w: a token is sent over TLS, or to this machine: say https (or hasp+https)", driver.ErrInvalid)
 	}
 	return connect(ctx, u, o)
@@ -102,11 +101,6 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 		return nil, fmt.Errorf("%w: a %s URL has one host; for several, the name of a proxy before them", driver.ErrInvalid, u.Scheme)
 	}
 	return New(ctx, strings.TrimPrefix(u.Scheme, "hasp+")+"://"+hosts[0], o)
-}
-
-func loopback(host string) bool {
-	a, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
 // connect asks the server what is behind it.

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
+	"net"
+	"net/netip"
 	"strings"
 )
 
@@ -29,4 +31,16 @@ func Named(entry, session string, number uint64) string {
 // Owns reports whether an entry has the name that it got in a session.
 func Owns(entry, session string, number uint64) bool {
 	return session != "" && hmac.Equal([]byte(entry), []byte(EntryName(session, number)))
+}
+
+// Here reports a host, with or without a port, that names this machine and no other: what a server
+// of this machine alone is asked by. A page in a browser here can ask it too, by another name that it
+// leads to this machine (DNS rebinding): then the header Host has that name.
+func Here(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.Trim(host, "[]")
+	}
+	a, err := netip.ParseAddr(name)
+	return name == "localhost" || err == nil && a.IsLoopback()
 }

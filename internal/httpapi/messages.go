@@ -161,10 +161,16 @@ type Smaller struct {
 	Units int64 `json:"units"`
 }
 
-// Queue lists entries, oldest first.
+// Queue lists entries, oldest first, MostEntries of them at most. More says that there are others:
+// ask for those after the Seq of the last.
 type Queue struct {
 	Entries []Entry `json:"entries"`
+	More    bool    `json:"more,omitempty"`
 }
+
+// MostEntries is how many entries an answer has at most: a queue may have ten thousand, and each reader
+// would keep the store from others.
+const MostEntries = 500
 
 // Entry is a driver.Entry.
 type Entry struct {

@@ -277,3 +277,27 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Errorf("documented:\n%s\nthere are:\n%s", strings.Join(documented, "\n"), strings.Join(there, "\n"))
 	}
 }
+
+// At an address of this machine alone, only this machine's names are answered to.
+func TestHost(t *testing.T) {
+	e := exporter.New(exporter.Options{Open: func(context.Context) (*hasp.Client, error) { return nil, errors.New("away") }, Timeout: time.Second, Tell: func(error) {}})
+	s := httptest.NewServer(e.Handler())
+	defer s.Close()
+	for host, want := range map[string]int{"": http.StatusOK, "localhost:9747": http.StatusOK, "evil.example.com": http.StatusForbidden, "127.0.0.1.evil.example": http.StatusForbidden} {
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/healthz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if host != "" {
+			q.Host = host
+		}
+		r, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		if r.StatusCode != want {
+			t.Errorf("%q: %d", host, r.StatusCode)
+		}
+	}
+}

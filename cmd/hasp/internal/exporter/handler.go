@@ -2,9 +2,12 @@ package exporter
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/hasplock/hasp/internal/httpapi"
 )
 
 // Handler serves /metrics, and /healthz, which answers as long as the process does: whether the store
@@ -15,7 +18,15 @@ func (e *Exporter) Handler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("ok\n")) // to a scraper that may have gone
 	})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// At an address of this machine alone only a page in a browser here asks by another name,
+		// which leads to this machine for the purpose (DNS rebinding).
+		if at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && httpapi.Here(at.String()) && !httpapi.Here(r.Host) {
+			http.Error(w, "asked by a name that is not this machine's (the header Host)", http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 func (e *Exporter) metrics(w http.ResponseWriter, r *http.Request) {

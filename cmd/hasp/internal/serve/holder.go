@@ -5,23 +5,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/page"
 	"github.com/hasplock/hasp/internal/httpapi"
 )
-
-// here reports a Host header that names this machine.
-func here(host string) bool {
-	name, _, err := net.SplitHostPort(host)
-	if err != nil {
-		name = strings.Trim(host, "[]")
-	}
-	a, err := netip.ParseAddr(name)
-	return name == "localhost" || err == nil && a.IsLoopback()
-}
 
 // holder is who has sent a request. A web page in a browser of this machine can send requests here
 // as well, also as another host if it lies about its own address (DNS rebinding): those are refused.
@@ -42,7 +31,7 @@ func (s *Server) holderBy(q *http.Request, find func(*access.Tokens) (h *access.
 	}
 	known := s.knownTokens()
 	if known == nil {
-		if !here(q.Host) {
+		if !httpapi.Here(q.Host) {
 			return nil, httpapi.NewProblem(httpapi.Forbidden, "without tokens the server answers to this machine's names only (the header Host is another)")
 		}
 		return s.admitted(q, s.anybody), nil

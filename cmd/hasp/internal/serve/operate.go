@@ -52,19 +52,37 @@ func (s *Server) queue(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	limit, err := c.number("limit", 0)
+	limit, err := c.number("limit", httpapi.MostEntries)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := s.o.Store.List(c.ctx(), name, int(min(limit, 1<<30)))
+	after, err := c.number("after", 0)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]httpapi.Entry, len(entries))
-	for i, e := range entries {
-		all[i] = httpapi.EntryOf(e)
+	most := int(min(limit, httpapi.MostEntries))
+	if most == 0 {
+		most = httpapi.MostEntries
 	}
-	return httpapi.Queue{Entries: all}, nil
+	read := most + 1 // one more than is shown tells whether there are others
+	if after > 0 {
+		read = 0 // how many come before is not known
+	}
+	entries, err := s.o.Store.List(c.ctx(), name, read)
+	if err != nil {
+		return nil, err
+	}
+	answer := httpapi.Queue{Entries: []httpapi.Entry{}}
+	for _, e := range entries {
+		if after > 0 && e.Seq <= after {
+			continue
+		}
+		if answer.More = len(answer.Entries) == most; answer.More {
+			break
+		}
+		answer.Entries = append(answer.Entries, httpapi.EntryOf(e))
+	}
+	return answer, nil
 }
 
 // names lists those that the token may look at.

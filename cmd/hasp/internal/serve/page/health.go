@@ -71,10 +71,12 @@ func (p *Page) examine(ctx context.Context) {
 			p.health.warnings = found
 		}
 	}
-	p.health.searched = false
+	// What was found before may be resolved by now: without a search there is nothing to show, and the
+	// page says so.
+	p.health.searched, p.health.deadlocks = false, nil
 	if names, waiting := p.live.size(); names <= deadlockNames {
-		p.health.searched, p.health.deadlocks = true, nil
-		if waiting > 1 { // a circle has two that wait
+		p.health.searched = true
+		if waiting > 1 { // a cycle has two that wait
 			found, err := p.client.Deadlocks(ctx)
 			p.health.searched, p.health.deadlocks = err == nil, found
 		}

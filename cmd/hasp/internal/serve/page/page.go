@@ -55,7 +55,7 @@ const lossesKept = 200
 
 // New makes the page of a store.
 func New(o Options) (*Page, error) {
-	client, err := hasp.New(o.Store)
+	client, err := hasp.New(short{o.Store})
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +67,47 @@ func (p *Page) Lost(l Loss) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.losses = append(p.losses[max(0, len(p.losses)-lossesKept+1):], l)
+}
+
+// mostEntries is how much of a queue the page reads.
+const mostEntries = 300
+
+// short is a store of whose queues only the beginning is read. What the store cannot do is refused
+// by each method.
+type short struct{ driver.Backend }
+
+// List implements driver.Backend.
+func (s short) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
+	if limit == 0 || limit > mostEntries {
+		limit = mostEntries
+	}
+	return s.Backend.List(ctx, name, limit)
+}
+
+// Names implements driver.Namer.
+func (s short) Names(ctx context.Context, prefix string, yield func(string) bool) error {
+	if n, ok := s.Backend.(driver.Namer); ok {
+		return n.Names(ctx, prefix, yield)
+	}
+	return driver.ErrUnsupported
+}
+
+// Quarantine implements driver.Quarantiner.
+func (s short) Quarantine(ctx context.Context, name string) (time.Duration, error) {
+	if q, ok := s.Backend.(driver.Quarantiner); ok {
+		return q.Quarantine(ctx, name)
+	}
+	return 0, nil
+}
+
+// Evict, EvictFor and LastEviction implement driver.Recorder. The page evicts by the store itself.
+func (s short) Evict(context.Context, string, string) error            { return driver.ErrUnsupported }
+func (s short) EvictFor(context.Context, string, string, string) error { return driver.ErrUnsupported }
+func (s short) LastEviction(ctx context.Context, name string) (string, error) {
+	if r, ok := s.Backend.(driver.Recorder); ok {
+		return r.LastEviction(ctx, name)
+	}
+	return "", driver.ErrUnsupported
 }
 
 // Route is an operation of the page. The holder is nil before a person has signed in.

@@ -61,11 +61,14 @@ function draw() {
   $("table").style.setProperty("--bar", list.offsetWidth - list.clientWidth + "px");
   $("space").style.height = shown.length * height + "px";
   $("rows").style.transform = `translateY(${first * height}px)`;
-  const box = $("rows"), had = document.activeElement?.dataset?.name;
+  const box = $("rows"), had = box.contains(document.activeElement) ? document.activeElement.dataset.name : undefined;
   while (box.children.length > some.length) box.lastElementChild.remove();
   while (box.children.length < some.length) box.append(newRow());
   some.forEach((r, i) => fill(box.children[i], r, first + i));
-  if (had !== undefined && document.activeElement?.dataset?.name !== had) focusRow(had);
+  if (had !== undefined && document.activeElement?.dataset?.name !== had && !focusRow(had)) {
+    $("list").dataset.name = had; // it is out of view: the keys go on from it, and none acts on the name that has its place now
+    $("list").focus({ preventScroll: true });
+  }
 }
 
 function newRow() {
@@ -81,7 +84,7 @@ function fill(element, r, i) {
     element = fresh;
   }
   const link = element.querySelector("a");
-  const cells = [r.holder + (r.more ? ` and ${r.more} more` : ""), r.kind, r.token ?? "", since(r.since), until(r.expires), r.waiting ? String(r.waiting) : "", since(r.oldest)];
+  const cells = [r.holder + (r.more ? ` and ${r.more} more` : ""), r.kind, r.token ?? "", since(r.since), until(r.expires), r.waiting ? r.waiting + (r.beyond ? "+" : "") : "", since(r.oldest)];
   if (!r.holder && r.closed > now()) cells[0] = `none for ${until(r.closed)}: the store may have forgotten locks`;
   element.setAttribute("aria-rowindex", i + 2);
   element.classList.toggle("open", r.name === state.open);
@@ -97,7 +100,8 @@ function fill(element, r, i) {
 }
 
 function focusRow(name) {
-  for (const a of $("rows").querySelectorAll("a")) if (a.dataset.name === name) return a.focus({ preventScroll: true });
+  for (const a of $("rows").querySelectorAll("a")) if (a.dataset.name === name) return a.focus({ preventScroll: true }), true;
+  return false;
 }
 
 /** step moves the focus to the next or the previous row, also to one that is out of view. */
@@ -113,12 +117,15 @@ function step(name, by) {
 
 // One name in full.
 
+/** parse keeps tokens as text: JavaScript cannot count as far as some of them go. */
+const parse = (text) => JSON.parse(text.replace(/"token":(\d+)/g, '"token":"$1"'));
+
 async function readDetail() {
   const name = state.open;
   if (!name) return;
   try {
     const answer = await fetch("/page/queue?name=" + encodeURIComponent(name), { cache: "no-store" });
-    const found = await answer.json();
+    const found = parse(await answer.text());
     if (state.open !== name) return;
     state.detail = answer.ok ? found : { error: found.detail ?? answer.statusText };
   } catch (e) {
@@ -128,9 +135,10 @@ async function readDetail() {
 }
 
 const owner = (o) => {
-  if (o.raw) return `another library's client (${o.raw})`;
+  const via = o.via ? `, as the client with token "${o.via}" says` : "";
+  if (o.raw) return `another library's client (${o.raw})${via}`;
   const what = o.note || o.program, at = [o.user, o.host].filter(Boolean).join("@");
-  return [at, o.pid ? `pid ${o.pid}` : "", what ? `(${what})` : ""].filter(Boolean).join(" ") || "an unnamed owner";
+  return ([at, o.pid ? `pid ${o.pid}` : "", what ? `(${what})` : ""].filter(Boolean).join(" ") || "an unnamed owner") + via;
 };
 
 function drawDetail() {
@@ -139,7 +147,7 @@ function drawDetail() {
   $("both").classList.toggle("named", Boolean(state.open));
   if (!state.open) return;
   const focused = box.contains(document.activeElement) ? document.activeElement.dataset.do : undefined, top = box.scrollTop;
-  box.replaceChildren(make("div", { class: "top" }, make("h2", { id: "detail-name", tabindex: "-1" }, state.open), make("button", { "data-do": "close", onclick: () => (location.hash = "") }, "Close")));
+  box.replaceChildren(make("div", { class: "top" }, make("h2", { id: "detail-name", tabindex: "-1", "data-do": "name" }, state.open), make("button", { "data-do": "close", onclick: () => (location.hash = "") }, "Close")));
   if (d?.error) box.append(make("p", { class: "bad", role: "alert" }, d.error));
   if (d?.holders) box.append(...content(d));
   box.scrollTop = top;
@@ -229,19 +237,28 @@ function drawHealth() {
   const h = state.health, all = [];
   if (!h) return;
   for (const d of h.deadlocks) {
-    all.push(make("div", { class: "alert severe" }, make("strong", {}, d.certain ? "A deadlock: none of these will get its lock." : "A circle of waiting sessions, which may be a deadlock."), circle(d.waits)));
+    all.push(fold(true, d.certain ? "A deadlock: none of these will get its lock." : "A cycle of waiting sessions, which may be a deadlock.", cycle(d.waits)));
   }
   for (const f of h.findings.filter((f) => f.level === "bad" || f.level === "warn")) {
-    all.push(make("div", { class: "alert" + (f.level === "bad" ? " severe" : "") }, make("strong", {}, f.subject + ": "), f.text, f.cure ? make("div", {}, "Cure: " + f.cure) : null));
+    all.push(fold(f.level === "bad", f.subject + ": " + f.text, f.cure ? "Cure: " + f.cure : ""));
   }
-  const text = JSON.stringify([h.deadlocks.map((d) => d.waits.map((w) => w.waiter.id)), h.findings]);
+  if (!h.searched) all.push(fold(false, "Deadlocks are not searched at the moment.", "There are more than 2,000 names, or the store cannot say. hasp deadlocks has no limit."));
+  const text = JSON.stringify([h.deadlocks.map((d) => d.waits.map((w) => w.waiter.id)), h.findings, h.searched]);
   if ($("alerts").dataset.what === text) return;
   $("alerts").dataset.what = text;
   $("alerts").replaceChildren(...all);
 }
 
-/** circle draws who waits for which name. */
-function circle(waits) {
+const folded = new Set(); // what a person has folded
+/** fold makes an alert, which stays folded when it is drawn again. */
+function fold(severe, title, inside) {
+  const e = make("details", { class: "alert" + (severe ? " severe" : ""), open: !folded.has(title) }, make("summary", {}, title), make("div", {}, inside));
+  e.addEventListener("toggle", () => (e.open ? folded.delete(title) : folded.add(title)));
+  return e;
+}
+
+/** cycle draws who waits for which name. */
+function cycle(waits) {
   const svg = (tag, attributes, text) => {
     const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
     for (const [k, v] of Object.entries(attributes)) e.setAttribute(k, v);
@@ -304,7 +321,10 @@ function connect() {
 }
 
 function open() {
-  const name = decodeURIComponent(location.hash.slice(1));
+  let name = location.hash.slice(1);
+  try {
+    name = decodeURIComponent(name);
+  } catch { /* written by hand: a name may have a % */ }
   const was = state.open;
   if (name === was) return;
   state.open = name;
@@ -321,6 +341,7 @@ document.addEventListener("keydown", (e) => {
   const name = e.target.dataset?.name;
   if (e.key === "/" && !/^(INPUT|TEXTAREA)$/.test(e.target.tagName)) (e.preventDefault(), $("filter").focus());
   else if (e.key === "Escape" && !$("ask").open && state.open) location.hash = "";
+  else if (e.key === "Enter" && e.target === $("list") && name !== undefined) location.hash = "#" + encodeURIComponent(name);
   else if (e.key === "ArrowDown" && name !== undefined) (e.preventDefault(), step(name, 1));
   else if (e.key === "ArrowUp" && name !== undefined) (e.preventDefault(), step(name, -1));
 });

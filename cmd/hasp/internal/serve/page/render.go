@@ -97,6 +97,9 @@ func (r *row) html(now time.Time) string {
 	waiting := ""
 	if r.Waiting > 0 {
 		waiting = fmt.Sprint(r.Waiting)
+		if r.Beyond {
+			waiting += "+"
+		}
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `<div role="row" class="row"><span role="rowheader">%s</span>`, html.EscapeString(r.Name))

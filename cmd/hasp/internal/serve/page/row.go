@@ -19,12 +19,13 @@ type row struct {
 	Since   int64  `json:"since,omitempty"`
 	Expires int64  `json:"expires,omitempty"`
 	Waiting int    `json:"waiting"`
+	Beyond  bool   `json:"beyond,omitempty"` // more wait than were read
 	Oldest  int64  `json:"oldest,omitempty"` // since when the first of those that wait does
 	Closed  int64  `json:"closed,omitempty"` // until then the store grants nothing: it may have forgotten locks
 }
 
 func newRow(q hasp.Queue, now time.Time) *row {
-	r := &row{Name: q.Name, Waiting: len(q.Waiters), Oldest: oldest(q.Waiters)}
+	r := &row{Name: q.Name, Waiting: len(q.Waiters), Beyond: len(q.Holders)+len(q.Waiters) >= mostEntries, Oldest: oldest(q.Waiters)}
 	if q.Quarantine > 0 {
 		r.Closed = now.Add(q.Quarantine).UnixMilli()
 	}
