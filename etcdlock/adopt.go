@@ -26,7 +26,7 @@ import (
 //   - a Leave or a publication of the exporter's is before: the key has gone, or is read
 //     again. Or it arrives behind, however late: it compares the mod revision, and finds that
 //     the key is another's (ticket.isOurs).
-//   - our own request arrives when Adopt has returned: the epoch has moved on (epoch.go), or the
+//   - our own request arrives when Adopt has returned: the epoch has moved on (leave.go), or the
 //     Leave that moves it comes behind, and deletes the key by our id.
 //
 // If the answer is lost, or says that there is no space (space.go), the next read finds our id
@@ -76,7 +76,8 @@ func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 	}
 }
 
-// offered reads the key that is to be adopted, if it is as the exporter described it, or ours already.
+// offered reads the key that is to be adopted, if it is as the exporter described it, or ours
+// already.
 func (t *ticket) offered(ctx context.Context, id string, seq int64) (kv *mvccpb.KeyValue, rev int64, err error) {
 	s, r := t.session, &t.request
 	queued := byAge(t.queue().all(), pb.RangeRequest_ASCEND, 0)

@@ -27,7 +27,7 @@ import (
 //   - etcd makes all comparisons before it does anything, and all that is done has one
 //     revision. So there is one request per name in it. Two that enter one name would have one
 //     place and one token, and a read in the middle would be of no revision at all. Those of
-//     different names touch none of each other's keys. They share the epoch (epoch.go), which
+//     different names touch none of each other's keys. They share the epoch (leave.go), which
 //     none of them changes: the request that does is sent by itself.
 //   - etcd does all of it or nothing. If it refuses, for a reason that may be one entry's (no
 //     permission, too large), each is sent by itself, by its caller if that is still there.

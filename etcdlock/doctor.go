@@ -241,9 +241,10 @@ func (d *diagnosis) lease() {
 // renews a lease only for users that may write every key on it, and all locks of a client are
 // on one. So a user that has rights by parts, and loses one of them, loses all locks with it.
 //
-// A lease for each part would keep the others. But a client does not know the parts: it would
-// have to read its user's roles, again and again, or have a lease, a renewal and a watch stream
-// for each name. A client for each part does the same, and the administrator who grants the rights knows them.
+// A lease for each part would keep the others. But a client does not know the parts: it would have
+// to read its user's roles, again and again, or have a lease, a renewal and a watch stream for each
+// name. A client for each part does the same, and the administrator who grants the rights knows
+// them.
 //
 // A user may read its own roles. One that is known by its certificate alone has no name
 // here.

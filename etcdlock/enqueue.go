@@ -23,7 +23,7 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 // enter puts the key in one transaction, unless it is there from an earlier attempt whose
 // answer was lost. Most often nothing is in the way, and the answer says who is ahead.
 func (t *ticket) enter(ctx context.Context) (driver.Verdict, error) {
-	since := int64(0) // if not 0, the queue was read at this revision, and only later changes matter
+	since := int64(0) // if not 0, the queue was read at this revision, and what came later matters
 	for {
 		epoch, err := t.begin()
 		if err != nil {
@@ -128,8 +128,9 @@ func (t *ticket) enqueued(resp *pb.TxnResponse) (driver.Verdict, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rev, t.mod = rev, rev
-	t.unanswered = max(t.unanswered-1, 0) // see answered. A Leave that comes before this step withdraws
-	if t.request.NoWait {                 // the comparisons have said so
+	// See answered. A Leave that comes before this step withdraws.
+	t.unanswered = max(t.unanswered-1, 0)
+	if t.request.NoWait { // the comparisons have said so
 		t.view = view{rev: rev, complete: true}
 	} else {
 		ahead := found(resp, 0)

@@ -21,9 +21,9 @@ var refusals = []error{
 	errNotSent, errLearner,
 }
 
-// errLearner says that a call has come to a member that does not vote yet. The client leads each call to
-// the next of its endpoints, so what was refused is asked again at once, a few times, as other calls
-// take their turns in between.
+// errLearner says that a call has come to a member that does not vote yet. The client leads each
+// call to the next of its endpoints, so what was refused is asked again at once, a few times, as
+// other calls take their turns in between.
 var errLearner = rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)
 
 const learnerTries = 16

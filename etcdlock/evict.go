@@ -17,10 +17,10 @@ import (
 // name that has no entries, so it is not the name's own time that it could go by.
 const noteTTL = 24 * time.Hour
 
-// noteRefusals are refusals that may be caused by the note: a full quota forbids to put and to grant
-// a lease, but not to delete; a role may reach no further than the entries of some names; and
-// the lease may have been revoked. The eviction is then done without a note. An older one
-// stays: it says of itself which entry it is about, and when.
+// noteRefusals are refusals that may be caused by the note: a full quota forbids to put and to
+// grant a lease, but not to delete; a role may reach no further than the entries of some names; and
+// the lease may have been revoked. The eviction is then done without a note. An older one stays: it
+// says of itself which entry it is about, and when.
 var noteRefusals = []error{rpctypes.ErrNoSpace, rpctypes.ErrPermissionDenied, rpctypes.ErrLeaseNotFound}
 
 // Evict removes an entry as it was read: by its key and mod revision, so that it does not take
@@ -34,7 +34,8 @@ func (b *Backend) Evict(ctx context.Context, name, id string) error {
 // an eviction. The note has a separate lease, and etcd removes it also without
 // us. Step by step:
 //
-//   - Nothing is granted before an entry was seen, so that an eviction without an entry leaves nothing.
+//   - Nothing is granted before an entry was seen, so that an eviction without an entry leaves
+//     nothing.
 //   - If we die behind the grant, if its answer is lost, or if the entry goes meanwhile, a
 //     lease without keys remains until it runs out. It is not revoked: after a comparison
 //     that failed we cannot be sure that the client has not sent the transaction twice (see
@@ -43,10 +44,9 @@ func (b *Backend) Evict(ctx context.Context, name, id string) error {
 //     again, it finds the entry, or nothing; then LastEviction tells the outcome.
 //   - Arriving late, it finds the mod revision changed, or evicts; or its lease has run out
 //     by then, and etcd refuses all of it.
-//   - If the answer is that there is no space, it may have been done as well (space.go). The
-//     note tells, which is attached to a lease that only we know. (Another eviction may have replaced
-//     it meanwhile, where there is no space: then we say that there is no such entry, which is
-//     true.)
+//   - If the answer is that there is no space, it may have been done as well (space.go). The note
+//     tells, which is attached to a lease that only we know. (Another eviction may have replaced it
+//     meanwhile, where there is no space: then we say that there is no such entry, which is true.)
 //   - A newer note is put on another lease, and with that etcd takes the key from the
 //     older one, which runs out later without any harm.
 //

@@ -18,7 +18,7 @@ import (
 //	P N /     L-S   mutexes, writers, leaders; and every foreign lock
 //	P N / ~r~ L-S   readers
 //	P N / ~n~ L-S   permits of a semaphore of n
-//	P ~epoch/ L     see epoch.go
+//	P ~epoch/ L     see leave.go
 //	P ~evicted/ N   see evict.go
 //
 // No encoded name has a '~', so that the last two are in no name's range: no request
@@ -173,8 +173,7 @@ func (q queue) entry(kv *mvccpb.KeyValue) (e driver.Entry, ok bool) {
 	return e, true
 }
 
-// keyed reads what the key alone says of an entry, if it is one: a key without a lease looks
-// the same. It never says less units than the entry has.
+// keyed reads what the key alone says of an entry. It never says less units than the entry has.
 func (q queue) keyed(kv *mvccpb.KeyValue) (e driver.Entry, ok bool) {
 	id := string(kv.Key[len(q.base):])
 	if id == "" || strings.Contains(id, "/") {
@@ -191,13 +190,6 @@ func (q queue) keyed(kv *mvccpb.KeyValue) (e driver.Entry, ok bool) {
 	}
 	e.ID = id
 	return e, true
-}
-
-// afterLease returns whether a key without its marks is called as entries are: after a lease, in hex, as
-// those of etcd's own package, with numbers behind it where it is ours (slots.go).
-func afterLease(id string) bool {
-	lease, numbers, _ := strings.Cut(id, "-")
-	return lease != "" && strings.Trim(lease, "0123456789abcdef") == "" && strings.Trim(numbers, "0123456789-") == ""
 }
 
 // entries reads a range's answer, and drops what is no entry.

@@ -14,16 +14,11 @@ import (
 	"google.golang.org/grpc"
 )
 
-// watches are those of a session, each on one key: a blocker's, or that of an entry of ours, since a
-// renewed lease does not prove that its keys are there. Each is a watch of clientv3, which keeps them
-// all on one stream and, when that breaks, resumes each where it was.
+// watches are those of a session, each on one key: a blocker's, or that of an entry of ours, since
+// a renewed lease does not prove that its keys are there. Each is a watch of clientv3, which keeps
+// them all on one stream and, when that breaks, resumes each where it was.
 //
-// A watch is not the only way to learn of what it is for, as a message may fail to come: a watch
-// that begins "now" tells nothing of what was before; `etcd grpc-proxy` is silent about a watch that
-// it has lost; a member may hang, or be put back to an earlier state. So keys are also looked for,
-// many in one read: that of an entry of ours when its watch is established; and all of them with
-// every second renewal, and when a stream had to be opened anew. What is found counts as what the
-// watch should have told.
+// A message of a watch may fail to come. So the keys are looked for as well: see keycheck.go.
 //
 // A lock that is held for a millisecond needs no watch on its key, and would pay two messages and a
 // read for it. So the key of an entry is watched when it has been there for one or two watchAfters;
@@ -64,14 +59,14 @@ type watch struct {
 
 const (
 	watchAfter  = 20 * time.Millisecond
-	checkAtOnce = 64                     // keys in one read; etcd allows 128 operations in a transaction
+	checkAtOnce = 64                     // keys in one read; etcd allows 128 operations
 	leastPause  = 500 * time.Millisecond // before a watch that was refused is asked for again
 	mostPause   = 30 * time.Second
 	freshToken  = 5 * time.Second // a watcher that is younger has a good one
 
-	// mostKept bounds what a session keeps. A kept watch costs a message for each use of the key that
-	// no entry of ours waits for: so it is ended after mostIdle of these, and a renewal counts as
-	// idleRenewal of them.
+	// mostKept bounds what a session keeps. A kept watch costs a message for each use of the key
+	// that no entry of ours waits for: so it is ended after mostIdle of these, and a renewal counts
+	// as idleRenewal of them.
 	mostKept    = 64
 	mostIdle    = 4
 	idleRenewal = 2
@@ -166,8 +161,8 @@ func (ws *watches) follow(ctx context.Context, w *watch) (established, compacted
 	return established, compacted
 }
 
-// note notes a message, and returns in the same step for whom it is: the ticket that takes the watch
-// over later finds the note, and is not called for what came before.
+// note notes a message, and returns in the same step for whom it is: the ticket that takes the
+// watch over later finds the note, and is not called for what came before.
 func (ws *watches) note(w *watch, resp *clientv3.WatchResponse) (to *ticket, since int64) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -185,16 +180,17 @@ func (ws *watches) note(w *watch, resp *clientv3.WatchResponse) (to *ticket, sin
 }
 
 // Those who lock a name again and again stand behind the same client each time, and that client's
-// key is the same each time (slots.go). So a watch that has done its work is kept for the next entry
-// that wants it: without, contention has eight messages for an acquisition in the place of three,
-// and loses more than a quarter of its pace. A kept watch tells the next ticket all that it must know:
+// key is the same each time (slots.go). So a watch that has done its work is kept for the next
+// entry that wants it: without, contention has eight messages for an acquisition in the place of
+// three, and loses more than a quarter of its pace. A kept watch tells the next ticket all that it
+// must know:
 //
-//   - The server tells of every deletion after w.since, once, to the ticket of the time. The new one
-//     has read the key at the revision known. If since is later, a deletion may have come in between:
-//     then the watch is not taken.
-//   - What was told before the new ticket came, to the one before it or to none, is in w.told. If that
-//     is later than known, the news was missed: then the watch is not taken either. So it is where a
-//     message overtakes the answer to the read.
+//   - The server tells of every deletion after w.since, once, to the ticket of the time. The new
+//     one has read the key at the revision known. If since is later, a deletion may have come in
+//     between: then the watch is not taken.
+//   - What was told before the new ticket came, to the one before it or to none, is in w.told. If
+//     that is later than known, the news was missed: then the watch is not taken either. So it is
+//     where a message overtakes the answer to the read.
 //   - A deletion up to known, told late by a member that lags, is of an earlier use of the key.
 //     The view passes over it by its revision, whenever the watch began (view.go).
 //   - A key that is deleted and made again is, by these rules, seen anew by the read, or told of.
@@ -220,7 +216,8 @@ func (ws *watches) takeKept(w *watch, known int64) *watch {
 	return k
 }
 
-// release ends a watch for its ticket, which is not called any more, but for a call that is under way.
+// release ends a watch for its ticket, which is not called any more, but for a call that is under
+// way.
 func (ws *watches) release(w *watch) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -254,8 +251,8 @@ func (ws *watches) drop(w *watch) {
 
 // refused is called when the server has refused a watch. Its stream's token may have expired, and
 // only a new stream gets a new one. Older servers say of both that permission is denied. So a new
-// stream is opened, once in a while, for those that are asked for from now on; the others stay where
-// they are, and their stream ends with the last of them.
+// stream is opened, once in a while, for those that are asked for from now on; the others stay
+// where they are, and their stream ends with the last of them.
 func (ws *watches) refused(watcher clientv3.Watcher) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -322,99 +319,6 @@ func (ws *watches) sweep() {
 		}
 		t.mu.Unlock()
 	}
-}
-
-// check has the key of a watch looked for in the background.
-func (ws *watches) check(w *watch) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	ws.unchecked = append(ws.unchecked, w)
-	ws.startChecking()
-}
-
-// renewed is called with each renewal.
-func (ws *watches) renewed() {
-	ws.mu.Lock()
-	for _, w := range ws.kept {
-		ws.addIdle(w, idleRenewal)
-	}
-	ws.renewals++
-	check := ws.renewals%2 == 0
-	ws.mu.Unlock()
-	if check {
-		ws.checkAll()
-	}
-}
-
-// checkAll has the keys of all watches looked for that are not kept, unless that is under way.
-func (ws *watches) checkAll() {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if ws.checking {
-		return
-	}
-	for w := range ws.all {
-		if w.to != nil && w != ws.anchor {
-			ws.unchecked = append(ws.unchecked, w)
-		}
-	}
-	ws.startChecking()
-}
-
-// startChecking is called with mu.
-func (ws *watches) startChecking() {
-	if !ws.checking && len(ws.unchecked) > 0 && !ws.ended && ws.session.startWorker() {
-		ws.checking = true
-		go ws.checkLoop()
-	}
-}
-
-func (ws *watches) checkLoop() {
-	s := ws.session
-	defer s.workers.Done()
-	for {
-		ws.mu.Lock()
-		n := min(len(ws.unchecked), checkAtOnce)
-		batch := ws.unchecked[:n:n]
-		ws.unchecked = ws.unchecked[n:]
-		if n == 0 || ws.ended {
-			ws.unchecked, ws.checking = nil, false
-			ws.mu.Unlock()
-			return
-		}
-		ws.mu.Unlock()
-		for !ws.checkKeys(batch) {
-			// The renewals decide whether the session lives on; until then, a read more or
-			// less does not matter.
-			sleep(s.ctx, time.Second)
-		}
-	}
-}
-
-// checkKeys looks for the keys of some watches, and returns whether there was an answer. A key that
-// may not be read is left out.
-func (ws *watches) checkKeys(batch []*watch) bool {
-	s, x := ws.session, &pb.TxnRequest{}
-	for _, w := range batch {
-		x.Success = append(x.Success, read(&pb.RangeRequest{Key: []byte(w.key), KeysOnly: !w.changes}))
-	}
-	resp, err := s.txn(s.ctx, "look for keys", x)
-	switch half := len(batch) / 2; {
-	case err == nil:
-	case refused(err) && half > 0:
-		return ws.checkKeys(batch[:half]) && ws.checkKeys(batch[half:])
-	default:
-		return refused(err) || s.ctx.Err() != nil
-	}
-	for i, w := range batch {
-		ws.mu.Lock()
-		to := w.to // it may be another by now, for whom the answer is as true
-		ws.mu.Unlock()
-		if to != nil {
-			to.seen(w, only(found(resp, i)), resp.Header.Revision)
-		}
-	}
-	return true
 }
 
 // close ends all that was begun, of which the session's context is over.

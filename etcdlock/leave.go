@@ -30,8 +30,8 @@ func (t *ticket) Leave(ctx context.Context) error {
 	case open:
 		err = t.withdraw(ctx)
 	case rev == 0:
-		// Nothing of ours is at the key, or on its way there: no request was made, or the Leave before
-		// this one has withdrawn it and could not tell (withdrawFull). So the key is free.
+		// Nothing of ours is at the key, or on its way there: no request was made, or the Leave
+		// before this one has withdrawn it and could not tell (withdrawFull). So the key is free.
 		err = fmt.Errorf("%w: it never entered", driver.ErrGone)
 	default:
 		_, err = t.deleteKey(ctx)
@@ -128,11 +128,11 @@ func (t *ticket) freeKey(gone bool) {
 	t.hasKey = false
 }
 
-// pendingReleases are the entries that were to leave and have not been confirmed to be gone. The core
-// asks again for two TTLs and then counts on the store to remove them; but the store does
-// so only with the session, which may live for weeks. So each renewal tries them again.
-// It takes a store that renews and does not delete for that long to come to this: one
-// without disk space, see ticket.withdraw.
+// pendingReleases are the entries that were to leave and have not been confirmed to be gone. The
+// core asks again for two TTLs and then counts on the store to remove them; but the store does so
+// only with the session, which may live for weeks. So each renewal tries them again. It takes a
+// store that renews and does not delete for that long to come to this: one without disk space, see
+// ticket.withdraw.
 type pendingReleases struct {
 	mu      sync.Mutex
 	tickets map[*ticket]bool
@@ -176,3 +176,47 @@ func (s *session) retryReleases() {
 		o.running = false
 	}()
 }
+
+// A request to enter whose caller has gone can still reach the store: a gRPC call
+// that was cancelled may sit in a buffer of the network or of a stopped member, and be
+// applied after the Leave that was meant to undo it. Its key would be attached to the session's
+// lease, which is kept alive: a lock without a holder, for as long as the client
+// lives. (Deleting again later does not help: later than what?)
+//
+// Therefore every session has an epoch, a key that does not exist at first. Each request
+// to enter carries the comparison "the epoch is still the one I know". A Leave of an entry
+// with a request of unknown outcome moves the epoch on in the transaction that deletes
+// the entry. In etcd's order of transactions, such a request is then either before the
+// Leave, which deletes what it made; or behind it, and its comparison fails. Requests of
+// other tickets that are under way meanwhile fail as well; they are told so, learn the
+// new epoch in the same answer, and repeat themselves at once.
+//
+// This costs a comparison that is always made, a write only after trouble, and one key
+// that goes with the lease. The alternatives are worse: a tombstone for each such entry
+// grows without bound in a session that lives for weeks; and to look for unknown keys of
+// the lease later finds nothing until it is too late.
+type epoch struct {
+	key string // of this session
+
+	mu  sync.Mutex
+	rev int64 // the key's mod revision as far as we know; 0 while it does not exist
+}
+
+func (e *epoch) now() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.rev
+}
+
+// reached notes a newer revision. It never goes back: answers may arrive out of order.
+func (e *epoch) reached(rev int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.rev = max(e.rev, rev)
+}
+
+// is compares the epoch with the one that a request was made in.
+func (e *epoch) is(rev int64) *pb.Compare { return modifiedAt(e.key, rev) }
+
+// move begins the next epoch.
+func (e *epoch) move(lease int64) *pb.RequestOp { return put(e.key, nil, lease) }

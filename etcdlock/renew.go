@@ -90,7 +90,7 @@ func (r *renewal) once(ctx context.Context, s *session) (resp *pb.LeaseKeepAlive
 	if r.cancel == nil {
 		open, r.cancel = context.WithCancel(s.ctx)
 	}
-	stop := context.AfterFunc(ctx, r.cancel) // a stream lives longer than one renewal, so ctx cannot be its context
+	stop := context.AfterFunc(ctx, r.cancel) // not the stream's context: it lives longer
 	defer func() {
 		if !stop() && err == nil {
 			err = ctx.Err()

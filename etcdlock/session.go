@@ -29,7 +29,7 @@ type session struct {
 	slots           slots
 	pendingReleases pendingReleases
 	proxied         atomic.Bool  // a stream of renewals was a proxy's; see KeepAlive
-	rev             atomic.Int64 // the latest that a transaction was answered with; see session.checkRevision
+	rev             atomic.Int64 // the latest of an answer; see checkRevision
 
 	mu         sync.Mutex
 	closed     bool      // Close was called
@@ -136,9 +136,10 @@ func (s *session) txn(ctx context.Context, doing string, t *pb.TxnRequest) (*pb.
 // held is lost, which is the truth for what was entered since, and the only safe answer for
 // the rest.
 //
-// Other clients may have used as many revisions by then as we knew of. But the members must have been
-// down for it, and with each the stream. So whenever one is opened anew, all keys are looked for; behind
-// a proxy, whose clients do not notice, with the second renewal at the latest (keywatch.go).
+// Other clients may have used as many revisions by then as we knew of. But the members must have
+// been down for it, and with each the stream. So whenever one is opened anew, all keys are looked
+// for; behind a proxy, whose clients do not notice, with the second renewal at the latest
+// (keywatch.go).
 
 // checkRevision notes the revision of the store in an answer to a transaction, and returns an
 // error if it was further when the transaction was sent.

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // slots hands out the keys of a session's entries and takes them back, so that the same
@@ -16,7 +18,7 @@ import (
 //
 // The entry's id is in the value then, and what tells one use of a key from the next is the
 // create revision. A key may be taken again once the store has confirmed that the last
-// entry has left it, and that no request of that entry can still make it (see epoch.go).
+// entry has left it, and that no request of that entry can still make it (see leave.go).
 // What is never confirmed is never given back: it ends with the session.
 //
 // A key that another session has adopted is gone for us while it still exists, and we are
@@ -102,4 +104,45 @@ func (s *slots) find(id, base string) *ticket {
 		}
 	}
 	return nil
+}
+
+// Held has what StillHeld needs to know of a lease. *hasp.Lease implements it.
+type Held interface {
+	Name() string
+	ID() string
+	Token() uint64
+}
+
+// StillHeld returns the comparison that makes a transaction of yours valid only while the lock
+// is held, as etcd itself sees it at the moment of the write:
+//
+//	resp, err := client.Txn(ctx).
+//		If(backend.StillHeld(lease)).
+//		Then(clientv3.OpPut("orders/42", "paid")).
+//		Commit()
+//
+// If resp.Succeeded is false, the lock was lost before, and nothing was written. This is
+// stronger than checking a token at the resource: not even a holder that is paused between
+// the check and the write can do harm. The writes must be in the same etcd cluster.
+//
+// It is for exclusive locks: mutexes, writers and leaders. The comparison never holds for
+// readers' and semaphores' leases, whose very point is that others write as well, nor for a
+// writer's after its Downgrade. A lease that was handed on (hasp.Lease.Export) is the same
+// grant for the importer: comparisons that the exporter made hold as long as the importer's.
+func (b *Backend) StillHeld(l Held) clientv3.Cmp {
+	q := b.queue(l.Name())
+	key := q.base // no entry's: what is not found is not held
+	b.sessions.Range(func(s, _ any) bool {
+		t := s.(*session).slots.find(l.ID(), q.base)
+		if t == nil {
+			return true
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.contentLocked().units == t.request.Capacity {
+			key = t.key
+		}
+		return false
+	})
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", int64(l.Token()))
 }

@@ -19,7 +19,7 @@ type ticket struct {
 	mu             sync.Mutex
 	key            string // one of the session's slots, ours while kept; or adopted
 	written        []byte // the value that was put there
-	unanswered     int32  // requests to enter whose outcome we do not know; see epoch.go
+	unanswered     int32  // requests to enter whose outcome we do not know; see leave.go
 	hasKey         bool
 	baseInKey      bool
 	left           bool // Leave was called: nothing may enter any more
@@ -27,7 +27,7 @@ type ticket struct {
 	gone           bool     // the key was deleted, and not by us
 	ownDue         bool     // it is, or will be, watched
 	adoptedAway    bool     // another session has adopted it
-	rev            int64    // create revision of the key, the place in the queue; 0: not known to be there
+	rev            int64    // create revision of the key, the place; 0: not known to be there
 	epoch          int64    // in which our latest request to enter was made
 	mod            int64    // mod revision; with what was put there: see downgrade.go
 	rewritten      *content // nil: as it was requested

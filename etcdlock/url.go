@@ -138,7 +138,7 @@ func settings() clientv3.Config {
 	return clientv3.Config{
 		DialTimeout: patience, // bounds the wait for the first token only
 		// Ten seconds is the least that gRPC sends. It is for connections on which nothing is
-		// asked, with a watch say; see lines for the others.
+		// asked, with a watch say; see connections for the others.
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 3 * time.Second,
 		PermitWithoutStream:  false, // etcd's servers close a connection over it

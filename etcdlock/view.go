@@ -27,11 +27,11 @@ import (
 // that the view was read at, or behind, says nothing new; a later one is remembered until a
 // read is as late as it is.
 type view struct {
-	rev          int64 // of the read; what happened up to it is in the view, what comes later is told by watches
+	rev          int64 // of the read; what comes later is told by watches
 	ahead        []driver.Entry
 	keys         []string // of ahead
 	watchedSince int64    // the latest revision at which a watch began
-	depth        int32    // how many there were, where the read told, counted to longQueue+1; else 0
+	depth        int32    // how many there were, if the read told, up to longQueue+1
 	complete     bool     // no other entry was ahead; else there may be, older than these
 	watchFailed  bool     // some watch is not established
 	updates      map[string]keyUpdate

@@ -9,8 +9,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// What a look finds at a key counts as what the watch should have told, and nothing more: a view that
-// is as new as the look stays as it is, and so does an entry that still has its key.
+// What a look finds at a key counts as what the watch should have told, and nothing more: a view
+// that is as new as the look stays as it is, and so does an entry that still has its key.
 func TestSeen(t *testing.T) {
 	t.Parallel()
 	const ours, blocker, read = 5, 3, 10 // revisions: of our key, of the blocker's, of the view

@@ -13,7 +13,8 @@ import (
 // transaction.
 func (t *ticket) readAhead(ctx context.Context) (driver.Verdict, error) {
 	// The second time without limit: when what the answer had room for does not deny us, but is not
-	// all. That takes keys that are no entries, or entries of several units of an otherwise shared lock.
+	// all. That takes keys that are no entries, or entries of several units of an otherwise shared
+	// lock.
 	for _, limit := range []int64{denierLimit(&t.request), 0} {
 		t.mu.Lock()
 		rev := t.rev
@@ -52,8 +53,9 @@ func (t *ticket) readAhead(ctx context.Context) (driver.Verdict, error) {
 // and the view did not reach to the front of the queue. A mutex that waits behind its
 // holder alone is granted with the message that the holder has left.
 //
-// If no Enqueue was answered our place is not known, and it asks by Enqueue. A read of those ahead would be one of those ahead of revision 0,
-// of whom there are none, for as long as our key is not there: the lock would be granted beside its holder.
+// If no Enqueue was answered our place is not known, and it asks by Enqueue. A read of those ahead
+// would be one of those ahead of revision 0, of whom there are none, for as long as our key is not
+// there: the lock would be granted beside its holder.
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	if !t.entered() {
 		return t.Enqueue(ctx)
@@ -105,8 +107,8 @@ func (t *ticket) exclusive() bool { return t.request.Units == t.request.Capacity
 // follow watches exactly these keys. The caller has mu.
 //
 // Our own key is watched, too, when we have waited for a while. Were it deleted before the last
-// blocker's is (an operator revokes our lease, say), that is mostly told first. Not if both happen at
-// once: then we hold, and are told with the next message.
+// blocker's is (an operator revokes our lease, say), that is mostly told first. Not if both happen
+// at once: then we hold, and are told with the next message.
 func (t *ticket) follow(keys []string) {
 	t.watchOwn()
 	from := int64(0)

@@ -6,9 +6,9 @@
 //	...read, think...
 //	_, err = fence.Do(ctx, clientv3.OpPut("orders/42", "paid"))
 //
-// If the lock is in the same etcd cluster as the data, etcdlock's Backend.StillHeld needs no separate
-// fence: it makes the write conditional on the lock's own entry. This package is for locks in other
-// stores, and for writers that have only a token (HASP_TOKEN).
+// If the lock is in the same etcd cluster as the data, etcdlock's Backend.StillHeld needs no
+// separate fence: it makes the write conditional on the lock's own entry. This package is for locks
+// in other stores, and for writers that have only a token (HASP_TOKEN).
 //
 // A restored snapshot resets the fence together with the data.
 package etcdfence
@@ -47,9 +47,9 @@ type Writer struct {
 const maxEncoded = 512
 
 // With makes the fence refuse every token smaller than the lease's from now on, and returns the
-// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token. After
-// any other error the fence may have advanced: call With again with the same lease, or give the
-// lease up. It takes one round trip, and two more for the first use of a name.
+// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token.
+// After any other error the fence may have advanced: call With again with the same lease, or give
+// the lease up. It takes one round trip, and two more for the first use of a name.
 func With(ctx context.Context, kv clientv3.KV, lease fencing.Grant, o *Options) (*Writer, error) {
 	name, token := lease.Name(), lease.Token()
 	if err := fencing.Check(name, token); err != nil {
@@ -102,8 +102,8 @@ func (w *Writer) advance(ctx context.Context) error {
 	})
 }
 
-// readFence reads the fence from the answer to a transaction whose condition was not met. It returns
-// nil if this token may try again: the fence is lower or absent.
+// readFence reads the fence from the answer to a transaction whose condition was not met. It
+// returns nil if this token may try again: the fence is lower or absent.
 func (w *Writer) readFence(r *clientv3.TxnResponse) error {
 	kvs := r.Responses[0].GetResponseRange().Kvs
 	if len(kvs) == 0 {

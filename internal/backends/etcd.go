@@ -134,7 +134,7 @@ func startEtcdCluster(n int, o EtcdOptions) (*EtcdCluster, error) {
 	return c, nil
 }
 
-// newEtcdConfig is what a member of this name needs that is to be alone, or is told initial-cluster.
+// newEtcdConfig returns the settings of a member; what else it needs is initial-cluster.
 func newEtcdConfig(name string) (config map[string]any, release func(), err error) {
 	ports, release, err := serverprocess.ReservePorts(2)
 	if err != nil {
@@ -155,8 +155,8 @@ func etcdPeer(config map[string]any) string {
 	return fmt.Sprint(config["name"], "=", config["listen-peer-urls"])
 }
 
-// StartEtcdLearner starts a member that learns from a cluster and does not vote, for this test alone. The
-// cluster is of one member, which was started with the same options.
+// StartEtcdLearner starts a member that learns from a cluster and does not vote, for this test
+// alone. The cluster is of one member, which was started with the same options.
 func StartEtcdLearner(tb testing.TB, e *Etcd, o EtcdOptions) *Etcd {
 	tb.Helper()
 	return private(tb, func() (*Etcd, error) { return startEtcdLearner(e, o) }, o.tool())

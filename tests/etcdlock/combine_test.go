@@ -202,8 +202,8 @@ func TestCancelledBeforeItWasSent(t *testing.T) {
 	t.Error("each was sent before it was cancelled: this test shows nothing")
 }
 
-// cancelledUnsent reports whether a request was cancelled before it was sent: on a busy machine it is
-// overdue by then, and is sent alone.
+// cancelledUnsent reports whether a request was cancelled before it was sent: on a busy machine it
+// is overdue by then, and is sent alone.
 func cancelledUnsent(t *testing.T, name string) bool {
 	t.Helper()
 	x := newBusy(t, name, on(t, backends.SharedEtcd(t)))

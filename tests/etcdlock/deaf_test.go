@@ -13,8 +13,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// silentWatches has watches be established, and nothing more be told: as behind a proxy that has lost
-// its own watch, or at a member that hangs.
+// silentWatches has watches be established, and nothing more be told: as behind a proxy that has
+// lost its own watch, or at a member that hangs.
 func silentWatches(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := open(ctx, d, cc, method, opts...)
 	return silentStream{s}, err

@@ -148,8 +148,8 @@ func lateEvict(l *late) {
 	}
 }
 
-// A held lock that was evicted leaves no watch behind, which the server would have to keep as long as the
-// client lives: the core makes no Leave of it. That of a lock that is still held stays.
+// A held lock that was evicted leaves no watch behind, which the server would have to keep as long
+// as the client lives: the core makes no Leave of it. That of a lock that is still held stays.
 func TestEvictedIsNotWatched(t *testing.T) {
 	t.Parallel()
 	b, count := countsWatches(t, backends.SharedEtcd(t))

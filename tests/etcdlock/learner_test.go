@@ -10,8 +10,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// A learner among the endpoints is asked in its turn, and answers nothing. So another member is asked at
-// once: by the first read, by locks, releases and renewals, and by watches.
+// A learner among the endpoints is asked in its turn, and answers nothing. So another member is
+// asked at once: by the first read, by locks, releases and renewals, and by watches.
 func TestLearnerAmongEndpoints(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o backends.EtcdOptions) {

@@ -90,10 +90,10 @@ func TestRevokedLease(t *testing.T) {
 	testkit.Release(t, <-got)
 }
 
-// An entry that is removed while it waits is told so, and not granted when the holder leaves, although
-// no read is made then. If the holder leaves at the same moment, it may be granted: the two
-// deletions are told by two watches. Then the grant is taken back with the next message, as from
-// a holder that is evicted.
+// An entry that is removed while it waits is told so, and not granted when the holder leaves,
+// although no read is made then. If the holder leaves at the same moment, it may be granted: the
+// two deletions are told by two watches. Then the grant is taken back with the next message, as
+// from a holder that is evicted.
 func TestEvictedWaiterIsNotGranted(t *testing.T) {
 	t.Parallel()
 	e := backends.SharedEtcd(t)

@@ -38,7 +38,8 @@ func TestSilentConnection(t *testing.T) {
 			// An answer is lost, then a request, and all that follows them on that connection.
 			p.Lose(faultnet.Down, math.MaxInt, nil)
 			p.Lose(faultnet.Up, math.MaxInt, nil)
-			// A client whose session has expired meanwhile, on a busy machine, sends nothing any more.
+			// A client whose session has expired meanwhile, on a busy machine, sends nothing any
+			// more.
 			enough, cancel := context.WithTimeout(ctx(t), 5*faultTTL)
 			defer cancel()
 			*disturbed = p.WaitFor(enough, func(s faultnet.Stats) bool { return s.Up.Lost > 0 && s.Down.Lost > 0 }) == nil
@@ -196,8 +197,8 @@ func dialsOfDead(t *testing.T, name string, connect func(addr string) *hasp.Clie
 	return float64(dials) / took.Seconds()
 }
 
-// A caller without a deadline is never told of one, however silent the server is: programs take that
-// for a lock that is busy.
+// A caller without a deadline is never told of one, however silent the server is: programs take
+// that for a lock that is busy.
 func TestSilenceIsNoDeadline(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()

@@ -70,7 +70,8 @@ func TestMessageOvertakesLook(t *testing.T) {
 				return done
 			}
 			testkit.Entered(t, reader)
-			// The watch begins later than the read that found the reader's place, so it reads again.
+			// The watch begins later than the read that found the reader's place, so it reads
+			// again.
 			testkit.Must[*clientv3.PutResponse](t)(client(t, e.Addr).Put(ctx(t), "other", "x"))
 			got := waits(reader)
 			<-slow.made

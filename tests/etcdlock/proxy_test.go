@@ -184,8 +184,8 @@ func TestDoctorOfProxy(t *testing.T) {
 	})
 }
 
-// A renewal is answered when it is asked for. The proxy renews by itself every third of the TTL, and on a
-// stream that is kept it would answer when it has done so: here that is minutes later.
+// A renewal is answered when it is asked for. The proxy renews by itself every third of the TTL,
+// and on a stream that is kept it would answer when it has done so: here that is minutes later.
 func TestRenewalsBehindProxy(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o backends.EtcdOptions) {

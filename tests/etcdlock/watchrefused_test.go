@@ -57,7 +57,8 @@ func TestRefusedWatchIsItsOwnTrouble(t *testing.T) {
 		if s := streams(t, e) - before; s > 3 {
 			t.Errorf("%d streams in %s", s, lasts)
 		}
-		// Each by itself: at first, after one second, and after two more; and what it takes to cancel it.
+		// Each by itself: at first, after one second, and after two more; and what it takes to
+		// cancel it.
 		if m := messages(t, e.Addr)["Watch"] - asked; m > 8*n {
 			t.Errorf("%d messages in %s, for %d watches that are refused", m, lasts, n)
 		}
