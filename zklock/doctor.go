@@ -14,11 +14,15 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Diagnose examines each server by the four-letter commands it allows (srvr by default,
-// mntr and conf if 4lw.commands.whitelist says so), and the session and the root by the
-// usual protocol.
+// Diagnose examines each server by the four-letter command srvr, which is allowed by default, and the session and the
+// root by the usual protocol.
 func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
-	fs, err := onAnyConn(ctx, b, func(c *conn) ([]driver.Finding, error) { return b.diagnoseStore(ctx, c) })
+	c, err := openConn(ctx, b.opts, b.servers, defaultTTL, nil)
+	if err != nil {
+		return nil, explain("connect", err)
+	}
+	defer c.abandon()
+	fs, err := b.diagnoseStore(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +72,9 @@ func (b *backend) diagnoseStore(ctx context.Context, c *conn) ([]driver.Finding,
 	}
 	return fs, nil
 }
+
+// defaultTTL is what a client asks for unless it was told otherwise.
+const defaultTTL = 10 * time.Second
 
 // diagnoseSession compares the session timeout with what was asked.
 func (b *backend) diagnoseSession(c *conn) []driver.Finding {
@@ -205,7 +212,7 @@ func (b *backend) diagnoseServer(ctx context.Context, server string) (fs []drive
 	}
 	switch {
 	case notAllowed(reply):
-		add(driver.Info, "commands", "srvr is not allowed", "allow srvr, mntr and conf in 4lw.commands.whitelist, for a fuller report")
+		add(driver.Info, "commands", "srvr is not allowed", "allow srvr in 4lw.commands.whitelist, to have the version and the role told")
 		return fs, true
 	case facts["Mode"] == "":
 		add(driver.Bad, "mode", "it does not serve: "+strings.TrimSpace(reply), "a majority of the ensemble must run and see each other")
@@ -214,15 +221,6 @@ func (b *backend) diagnoseServer(ctx context.Context, server string) (fs []drive
 	if n, err := strconv.Atoi(facts["Outstanding"]); err == nil && n > mostOutstanding {
 		add(driver.Warn, "load", fmt.Sprintf("%d requests wait to be answered", n), "give it a faster disk for its log, or less to do")
 	}
-	for _, more := range []string{"conf", "mntr"} {
-		if reply, err := b.fourLetterWord(ctx, server, more); err == nil && !notAllowed(reply) {
-			if more == "conf" {
-				b.diagnoseSettings(parseTable(reply, "="), add)
-			} else {
-				diagnoseMetrics(parseTable(reply, "\t"), add)
-			}
-		}
-	}
 	return fs, true
 }
 
@@ -230,44 +228,7 @@ const (
 	manyWaiters     = 5000
 	mostListed      = 200 // locks whose entries are listed
 	mostOutstanding = 100
-	largeAnswer     = 512 << 10
-	slowSync        = 100 * time.Millisecond
-	fewConnections  = 100
-	rareTicks       = 3 * time.Second
 )
-
-// diagnoseSettings checks the settings in conf's reply.
-func (b *backend) diagnoseSettings(conf map[string]string, add func(driver.Level, string, string, string)) {
-	if tick, err := strconv.Atoi(conf["tickTime"]); err == nil {
-		level, cure := driver.Info, ""
-		if time.Duration(tick)*time.Millisecond > rareTicks {
-			level, cure = driver.Warn, "a tickTime of 2000 or less; dead holders are noticed one tick late, and followers report sessions twice a tick"
-		}
-		add(level, "tickTime", fmt.Sprintf("%d ms; session timeouts %s to %s ms", tick, conf["minSessionTimeout"], conf["maxSessionTimeout"]), cure)
-	}
-	if n, err := strconv.Atoi(conf["maxClientCnxns"]); err == nil && n > 0 && n < fewConnections {
-		add(driver.Warn, "maxClientCnxns", fmt.Sprintf("at most %d connections from one address", n),
-			"each hasp client has one connection; behind a NAT many share an address")
-	}
-}
-
-// diagnoseMetrics checks the numbers in mntr's reply.
-func diagnoseMetrics(mntr map[string]string, add func(driver.Level, string, string, string)) {
-	ms, err := strconv.ParseFloat(mntr["zk_avg_fsynctime"], 64)
-	if err == nil {
-		d := time.Duration(ms * float64(time.Millisecond))
-		level, cure := driver.Info, ""
-		if d > slowSync {
-			level, cure = driver.Warn, "give the transaction log (dataLogDir) a separate disk; every acquisition waits for it twice"
-		}
-		add(level, "disk", fmt.Sprintf("syncing the log takes %s on average", d.Round(10*time.Microsecond)), cure)
-	}
-	// Of any client, since the server started; -1 before the first.
-	if biggest, err := strconv.Atoi(mntr["zk_max_client_response_size"]); err == nil && biggest > largeAnswer {
-		add(driver.Warn, "jute.maxbuffer", fmt.Sprintf("an answer had %d KB; the limit is 1024 KB unless set", biggest>>10),
-			"raise jute.maxbuffer on the servers, or have fewer waiters per name")
-	}
-}
 
 // parseTable reads lines of key and value.
 func parseTable(reply, sep string) map[string]string {
