@@ -92,14 +92,14 @@ func DecodeName(encoded string) (name string, ok bool) {
 	return name, true
 }
 
-// ValidText reports whether every store keeps a text for people as it is: an owner, a note. It is UTF-8
-// without NUL, which PostgreSQL has no room for.
+// ValidText reports whether every store keeps a text for people as it is: an owner, a note. It is
+// UTF-8 without NUL, which PostgreSQL has no room for.
 func ValidText(text string) bool {
 	return utf8.ValidString(text) && !strings.Contains(text, "\x00")
 }
 
-// ValidID reports whether an entry of ours can have this ID, as Request.ID says. It is for requests that name one and come
-// from elsewhere than the core, before any I/O.
+// ValidID reports whether an entry of ours can have this ID, as Request.ID says. It is for requests
+// that name one and come from elsewhere than the core, before any I/O.
 func ValidID(id string) bool {
 	for i := range len(id) {
 		c := id[i]

@@ -8,8 +8,9 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// An ID is chosen by the core, and no two entries ever share one; but a client of `hasp serve` may choose its own, and
-// so another's. That must get it nothing: what an entry is found by is its name, its ID and its session.
+// An ID is chosen by the core, and no two entries ever share one; but a client of `hasp serve` may
+// choose its own, and so another's. That must get it nothing: what an entry is found by is its
+// name, its ID and its session.
 var idTests = []test{
 	{name: "OfAnotherName", run: testIDOfAnotherName},
 	{name: "OfAnotherSession", run: testIDOfAnotherSession},
@@ -39,7 +40,8 @@ func (e *env) victim(name string) *victim {
 	return v
 }
 
-// untouched fails if anything of the victim's entry has changed: in the store, or by what its owner is told.
+// untouched fails if anything of the victim's entry has changed: in the store, or by what its owner
+// is told.
 func (v *victim) untouched(e *env, after string) {
 	e.Helper()
 	var found []driver.Entry
@@ -147,7 +149,8 @@ func testIDOfAnotherName(e *env) {
 	}
 	v.untouched(e, "an entry under another name")
 
-	// Who comes behind either of them waits, and is granted. An ID that had to be unique would keep it out.
+	// Who comes behind either of them waits, and is granted. An ID that had to be unique would keep
+	// it out.
 	if !alone.refused {
 		for _, name := range []string{v.request.Name, alone.request.Name} {
 			next, verdict := e.enter(e.session(e.backend(), nil), e.whole(name))
@@ -198,7 +201,7 @@ func (i *intruder) adopts(e *env, v *victim) {
 	v.untouched(e, "an adoption under another name")
 }
 
-// S1: another session's entry under the same name is not found, whatever is asked.
+// S1: another session's entry under the same name is not found by any request.
 func testIDOfAnotherSession(e *env) {
 	v := e.victim(e.name())
 	for _, noWait := range []bool{true, false} {
@@ -232,8 +235,8 @@ func testIDOfAnothersWaiter(e *env) {
 	v.leaves(e)
 }
 
-// O1: an operator's request finds an entry by its name and its ID. What cannot be an ID of ours finds nothing, and is no
-// error of the store's.
+// O1: an operator's request finds an entry by its name and its ID. What cannot be an ID of ours
+// finds nothing, and is no error of the store's.
 func testIDEvicted(e *env) {
 	v := e.victim(e.name())
 	other, _ := e.enter(e.session(e.backend(), nil), e.whole(e.name()))

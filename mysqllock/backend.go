@@ -139,8 +139,8 @@ type table struct{ *store }
 const minTTL = 200 * time.Millisecond
 
 // Traits: everything but push. A waiting client has one call under way, for all that it waits for,
-// in which the server waits for the bell of the client in its way; where there is no such client,
-// it polls.
+// in which the server waits for the wake-up lock of the client in its way; where there is no such
+// client, it polls.
 //
 // Not Forgets: a server whose commits are durable forgets nothing, and a release whose answer
 // was lost is confirmed by asking again. Where it may have forgotten, since another server or
@@ -163,7 +163,7 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	err := s.renewal.do(ctx, func(c *sql.Conn) error {
 		err := row(ctx, c, t.named("CALL {p}open_1(?, ?)", s.id, o.TTL.Microseconds()), &server)
 		if err == nil {
-			err = s.bells.tend(ctx, c, 0)
+			err = s.wakeups.refill(ctx, c, 0)
 		}
 		if err == nil && rand.N(sweepFirst) == 0 {
 			t.sweep(ctx, c)

@@ -150,7 +150,7 @@ func refusedTryCosts(t *testing.T, m *backends.MariaDB) {
 }
 
 // With any number of clients an acquisition costs the same: to enter, to leave, to listen
-// for as long as it takes, and to ring.
+// for as long as it takes, and to wake.
 func clientsCosts(t *testing.T, m *backends.MariaDB, n int) {
 	count, base := counted(t, m)
 	base = sqlkit.With(base, "connections=1")
@@ -256,8 +256,8 @@ func waitersCosts(t *testing.T, m *backends.MariaDB) {
 	if got := count.Stats().Live; got > 11 {
 		t.Errorf("%d connections with %d waiters of one client", got, n)
 	}
-	// At first another call polls, for a second each, until the one that waits at the bell is aware
-	// of all: after five seconds at most, so a later window has none.
+	// At first another call polls, for a second each, until the one that waits at the wake-up lock
+	// is aware of all: after five seconds at most, so a later window has none.
 	for try := 1; ; try++ {
 		began := time.Now()
 		got, texts := count.spent(t, func() { time.Sleep(3 * time.Second) })
@@ -275,7 +275,7 @@ func waitersCosts(t *testing.T, m *backends.MariaDB) {
 }
 
 // A client that locks one thing after the other has two connections, also while it waits: one for
-// renewals and the bells, and one that asks, and then listens.
+// renewals and the wake-up locks, and one that asks, and then listens.
 func TestConnectionsOfOne(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
@@ -288,7 +288,7 @@ func TestConnectionsOfOne(t *testing.T) {
 			testkit.Release(t, testkit.Lock(t, c, "one"))
 			held := testkit.Lock(t, holder, "one")
 			next := testkit.Locking(t, c, "one")
-			testkit.Eventually(t, "it waits at the bell", func() bool {
+			testkit.Eventually(t, "it waits at the wakeup", func() bool {
 				return number(t, db, "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'") == 1
 			})
 			testkit.Release(t, held)

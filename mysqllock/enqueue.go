@@ -6,7 +6,62 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/pushqueue"
 )
+
+var _ pushqueue.Store[extra] = (*session)(nil)
+
+// Enter makes the entry, or asks for it.
+//
+// If the answer is lost, the request may still be under way at the server. Asked again, it
+// finds the entry by its unique id. If instead the ticket leaves, and the request arrives
+// after that, the entry is found by the next renewal, which compares what the store has of
+// this session with what the session knows.
+func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pushqueue.Answer, error) {
+	how := modeWait
+	switch {
+	case mode == pushqueue.Ask:
+		how = modeAsk
+	case t.Request.NoWait:
+		how = modeTry
+	}
+	if mode == pushqueue.First {
+		alone, known := s.rows.wasAlone(t.Request.Name)
+		if alone {
+			if seq, err := s.enterRow(ctx, t); err != nil || seq != 0 {
+				return pushqueue.Answer{State: pushqueue.Held, Seq: seq}, err
+			}
+		}
+		if !known {
+			how += modeFirst
+		}
+	}
+	a, err := s.table.enter(ctx, s.id, how, t.Request)
+	if err != nil {
+		if number(err) == 0 && mode != pushqueue.Ask {
+			s.rows.lost(t)
+		}
+		return pushqueue.Answer{}, err
+	}
+	s.rows.note(t, a.inRow)
+	switch a.said {
+	case saidBusy:
+		return pushqueue.Answer{State: pushqueue.Busy, Holder: a.holder}, nil
+	case saidMismatch:
+		return pushqueue.Answer{}, &driver.MismatchError{Name: t.Request.Name, Want: t.Request.Capacity, Found: a.capacity}
+	case saidGone:
+		return pushqueue.Answer{State: pushqueue.Gone}, nil
+	case saidNoSession:
+		return pushqueue.Answer{State: pushqueue.Dead}, nil
+	}
+	if a.held {
+		return pushqueue.Answer{State: pushqueue.Held, Seq: a.seq}, nil
+	}
+	s.Lock()
+	t.Extra.wakeup, t.Extra.ahead = a.wakeup, a.ahead
+	s.Unlock()
+	return pushqueue.Answer{State: pushqueue.Waits, Seq: a.seq, Retry: s.retry()}, nil
+}
 
 // answer is that of enter.
 type answer struct {
@@ -17,7 +72,7 @@ type answer struct {
 	stale    int // what is left of dead sessions, if the lock is taken
 	holder   string
 	inRow    bool   // the entry is in the row of its name
-	bell     string // of the session in the way of an entry that waits; "" is unknown
+	wakeup   string // of the session in the way of an entry that waits; "" is unknown
 	ahead    int    // how many must leave before it
 }
 
@@ -82,13 +137,13 @@ func (t *table) enterOnce(ctx context.Context, session string, mode int, r drive
 		mode, r.Name, r.ID, session, r.Units, r.Capacity, r.Since.UnixMicro(), r.Owner, r.Value)
 	var seq sql.Null[uint64]
 	var capacity sql.NullInt64
-	var holder, bell sql.NullString
+	var holder, wakeup sql.NullString
 	err = onConn(ctx, t.work, func(c *sql.Conn) error {
-		return row(ctx, c, text, &a.said, &seq, &a.held, &capacity, &a.stale, &holder, &a.inRow, &bell, &a.ahead)
+		return row(ctx, c, text, &a.said, &seq, &a.held, &capacity, &a.stale, &holder, &a.inRow, &wakeup, &a.ahead)
 	})
 	if err != nil {
 		return a, t.gone(err)
 	}
-	a.seq, a.capacity, a.holder, a.bell = seq.V, capacity.Int64, holder.String, bell.String
+	a.seq, a.capacity, a.holder, a.wakeup = seq.V, capacity.Int64, holder.String, wakeup.String
 	return a, nil
 }

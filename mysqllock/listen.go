@@ -9,15 +9,15 @@ import (
 )
 
 // listenMost bounds one call of listen. It is how long the server goes on waiting for a client that
-// has ended in silence, and when a waiter looks that missed its bell: one whose predecessor was
-// removed by an operator, say.
+// has ended in silence, and when a waiter looks that missed its wake-up lock: one whose predecessor
+// was removed by an operator, say.
 const listenMost = 5 * time.Second
 
 // secondMost bounds a call of the second listener.
 const secondMost = time.Second
 
 // After firstLook, and that again for each so many that must leave before, a waiter looks though
-// its bell was not released, as in the procedure.
+// its wake-up lock was not released, as in the procedure.
 const (
 	firstLook = time.Second
 	lookEach  = 32
@@ -32,11 +32,11 @@ const (
 // listener follows the grants of the session while something waits. When listening starts anew it
 // goes on where the last one ended: what was told is not told again.
 type listener struct {
-	conn  *keptConn
-	rank  int // where in the queue we were, and since when; the server's, handed back
-	still int64
-	bell  string        // where the next call of the first waits, at first
-	first time.Duration // for so long
+	conn   *keptConn
+	rank   int // where in the queue we were, and since when; the server's, handed back
+	still  int64
+	wakeup string        // where the next call of the first waits, at first
+	first  time.Duration // for so long
 
 	// Guarded by the session's lock.
 	grants  uint64 // how many have been told; changed by the listener alone
@@ -48,14 +48,14 @@ type listener struct {
 // listenLocked starts the listening; the caller has the session's lock and knows that an entry
 // waits. There is one call for all waiters of a session, and it ends when nothing waits any more.
 //
-// A call that waits at a bell does not learn of an entry that begins to wait now, behind another
-// session perhaps. So a second one polls for all of them, until the first call has ended.
+// A call that waits at a wake-up lock does not learn of an entry that begins to wait now, behind
+// another session perhaps. So a second one polls for all of them, until the first call has ended.
 func (s *session) listenLocked() {
 	if s.Closed() {
 		return
 	}
 	l := &s.listener
-	if l.calling && !s.bells.off {
+	if l.calling && !s.wakeups.off {
 		l = &s.second
 		l.covered, l.grants = false, max(l.grants, s.listener.grants)
 	}
@@ -99,7 +99,7 @@ func (s *session) wanted(l *listener) bool {
 	if l == &s.listener {
 		s.second.covered = true
 	}
-	l.bell, l.first = "", 0
+	l.wakeup, l.first = "", 0
 	if !s.Closed() && (l == &s.listener || !l.covered) {
 		l.calling = s.waitingLocked(l)
 		if l.calling {
@@ -111,8 +111,8 @@ func (s *session) wanted(l *listener) bool {
 	return false
 }
 
-// waitingLocked reports whether anything waits. If it is one entry, the listener begins at the bell
-// in its way.
+// waitingLocked reports whether anything waits. If it is one entry, the listener begins at the
+// wake-up lock in its way.
 func (s *session) waitingLocked(l *listener) bool {
 	var one *ticket
 	for t := range s.Tickets() {
@@ -124,8 +124,8 @@ func (s *session) waitingLocked(l *listener) bool {
 			one = t
 		}
 	}
-	if one != nil && l == &s.listener && !s.bells.off {
-		l.bell, one.Extra.bell = one.Extra.bell, ""
+	if one != nil && l == &s.listener && !s.wakeups.off {
+		l.wakeup, one.Extra.wakeup = one.Extra.wakeup, ""
 		l.first = (firstLook*3/4 + rand.N(firstLook/2)) * time.Duration(max(1, one.Extra.ahead/lookEach))
 	}
 	return one != nil
@@ -134,24 +134,24 @@ func (s *session) waitingLocked(l *listener) bool {
 // listen makes one call and hands out what it brought. A call that is not answered in its
 // time is given up with its connection.
 func (s *session) listen(ctx context.Context, l *listener) error {
-	most, atBells := min(listenMost, s.Options.TTL), 1
+	most, atWakeups := min(listenMost, s.Options.TTL), 1
 	switch {
-	case s.bells.off:
-		atBells = 0
+	case s.wakeups.off:
+		atWakeups = 0
 	case l == &s.second:
-		most, atBells = min(secondMost, most), 0
+		most, atWakeups = min(secondMost, most), 0
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, most+max(2*time.Second, s.Options.TTL/2), errSilent)
 	defer cancel()
 	s.Lock()
 	grants := l.grants
 	s.Unlock()
-	bell := expression("NULL")
-	if l.bell != "" {
-		bell = expression(literal(l.bell))
+	wakeup := expression("NULL")
+	if l.wakeup != "" {
+		wakeup = expression(literal(l.wakeup))
 	}
 	text := s.table.named("CALL {p}listen_1(?, ?, ?, ?, ?, ?, ?, ?)",
-		s.id, grants, l.rank, l.still, most.Microseconds(), atBells, bell, min(l.first, most).Microseconds())
+		s.id, grants, l.rank, l.still, most.Microseconds(), atWakeups, wakeup, min(l.first, most).Microseconds())
 	stale, found, whole := false, false, false
 	granted := map[string]uint64{}
 	err := l.conn.do(ctx, func(c *sql.Conn) error {

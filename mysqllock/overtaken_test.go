@@ -189,9 +189,9 @@ func told(ctx context.Context, t *testing.T, k *ticket) {
 	}
 }
 
-// Where the connection of the bells has something else to do, the client rings by a statement: it
-// is lost, and the connection with it. The waiter is told all the same, since the server frees what
-// the connection had.
+// Where the connection of the wake-up locks has something else to do, the client wakes by a
+// statement: it is lost, and the connection with it. The waiter is told all the same, since the
+// server frees what the connection had.
 func TestRingLost(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
@@ -211,11 +211,11 @@ func TestRingLost(t *testing.T) {
 	select {
 	case <-cut:
 	case <-time.After(patience):
-		t.Error("no ring was lost: this has tested nothing")
+		t.Error("no wake was lost: this has tested nothing")
 	}
 }
 
-// The call that leaves and rings is lost, or its answer is: the release is confirmed when asked
+// The call that leaves and wakes is lost, or its answer is: the release is confirmed when asked
 // again, by another connection, and the waiter is told.
 func TestLeavingRingLost(t *testing.T) {
 	t.Parallel()
@@ -226,10 +226,10 @@ func TestLeavingRingLost(t *testing.T) {
 		first, next := mutex(holder, "a", fmt.Sprint("first-", dir)), mutex(waiter, "a", fmt.Sprint("next-", dir))
 		enter(ctx, t, first, true)
 		enter(ctx, t, next, false)
-		if _, err := holder.KeepAlive(ctx); err != nil { // which has the bells anew after the first round
+		if _, err := holder.KeepAlive(ctx); err != nil { // which has the wake-up locks anew after the first round
 			t.Fatal(err)
 		}
-		on := holder.bells.on
+		on := holder.wakeups.on
 		cut := p.Lose(dir, 1, faultnet.Contains("leave_1"))
 		if err := first.Leave(ctx); err == nil || errors.Is(err, driver.ErrGone) {
 			t.Errorf("%s lost: %v", dir, err)
@@ -248,7 +248,7 @@ func TestLeavingRingLost(t *testing.T) {
 	}
 }
 
-// A departure rings by the call that makes it: its client sends no statement for that.
+// A departure wakes by the call that makes it: its client sends no statement for that.
 func TestLeaveRings(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
@@ -261,30 +261,30 @@ func TestLeaveRings(t *testing.T) {
 	if err := first.Leave(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if low, high := holder.bells.low, holder.bells.high; low != 1 || high != bellsAhead {
-		t.Errorf("the client has the bells from %d to %d; want 1 to %d, and none taken since", low, high, bellsAhead)
+	if low, high := holder.wakeups.low, holder.wakeups.high; low != 1 || high != wakeupsAhead {
+		t.Errorf("the client has the wakeups from %d to %d; want 1 to %d, and none taken since", low, high, wakeupsAhead)
 	}
 	var ours uint64
 	if err := holder.renewal.do(ctx, func(c *sql.Conn) error { return row(ctx, c, "SELECT CONNECTION_ID()", &ours) }); err != nil {
 		t.Fatal(err)
 	}
 	var by sql.Null[uint64] // also the waiter's connection has it for a moment, when it hears it
-	if err := row(ctx, holder.table.work, statement("SELECT IS_USED_LOCK(?)", expression(holder.bells.name(0))), &by); err != nil {
+	if err := row(ctx, holder.table.work, statement("SELECT IS_USED_LOCK(?)", expression(holder.wakeups.name(0))), &by); err != nil {
 		t.Fatal(err)
 	}
 	if by.V == ours {
-		t.Error("the bell has not rung")
+		t.Error("the wakeup has not woken")
 	}
 	if v, err := next.Wait(ctx); err != nil || !v.Held {
 		t.Errorf("%+v, %v; want it to be told", v, err)
 	}
 }
 
-// The bell that a waiter is told when it enters is released by the departure that comes next: a
-// call that is late for it returns at once. The control waits for the bell that comes after, which
-// nothing releases. An entry that is found, by a request whose answer was lost, is told none: the
-// last of the queue may be behind it.
-func TestBellOfEntry(t *testing.T) {
+// The wake-up lock that a waiter is told when it enters is released by the departure that comes
+// next: a call that is late for it returns at once. The control waits for the wake-up lock that
+// comes after, which nothing releases. An entry that is found, by a request whose answer was lost,
+// is told none: the last of the queue may be behind it.
+func TestWakeupOfEntry(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
@@ -297,27 +297,27 @@ func TestBellOfEntry(t *testing.T) {
 	if err != nil || a.said != 0 || a.held {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	if want := fmt.Sprintf("hasp:bell:%s:0", holder.id); a.bell != want || a.ahead != 1 {
-		t.Errorf("the bell %q, %d ahead; want %q, 1", a.bell, a.ahead, want)
+	if want := fmt.Sprintf("hasp:wakeup:%s:0", holder.id); a.wakeup != want || a.ahead != 1 {
+		t.Errorf("the wakeup %q, %d ahead; want %q, 1", a.wakeup, a.ahead, want)
 	}
-	if again, err := b.enter(ctx, waiter.id, modeWait, r); err != nil || again.seq != a.seq || again.bell != "" {
+	if again, err := b.enter(ctx, waiter.id, modeWait, r); err != nil || again.seq != a.seq || again.wakeup != "" {
 		t.Errorf("asked again: %+v, %v", again, err)
 	}
 	if err := first.Leave(ctx); err != nil {
 		t.Fatal(err)
 	}
-	listen := func(bell string, limit time.Duration) (grants uint64, took time.Duration) {
+	listen := func(wakeup string, limit time.Duration) (grants uint64, took time.Duration) {
 		began := time.Now()
-		text := b.named("CALL {p}listen_1(?, 0, -1, 0, ?, 1, ?, ?)", waiter.id, limit.Microseconds(), bell, limit.Microseconds())
+		text := b.named("CALL {p}listen_1(?, 0, -1, 0, ?, 1, ?, ?)", waiter.id, limit.Microseconds(), wakeup, limit.Microseconds())
 		if err := row(ctx, b.work, text, &grants, new(any), new(any), new(any), new(any), new(any)); err != nil {
 			t.Fatal(err)
 		}
 		return grants, time.Since(began)
 	}
-	if grants, took := listen(a.bell, patience); grants != 1 || took >= patience {
+	if grants, took := listen(a.wakeup, patience); grants != 1 || took >= patience {
 		t.Errorf("%d grants told after %s", grants, took)
 	}
-	if grants, took := listen(fmt.Sprintf("hasp:bell:%s:1", holder.id), time.Second); grants != 1 || took < time.Second {
+	if grants, took := listen(fmt.Sprintf("hasp:wakeup:%s:1", holder.id), time.Second); grants != 1 || took < time.Second {
 		t.Errorf("the control: %d grants told after %s: this has tested nothing", grants, took)
 	}
 }

@@ -21,10 +21,10 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	}
 	var there, stale, untidy bool
 	var entries int64
-	var seqs, server, bell uint64
+	var seqs, server, wakeup uint64
 	err = s.renewal.do(ctx, func(c *sql.Conn) error {
 		text := s.table.named("CALL {p}renew_1(?, ?)", s.id, s.Options.TTL.Microseconds())
-		err := row(ctx, c, text, &there, &entries, &seqs, &stale, &untidy, &server, &bell)
+		err := row(ctx, c, text, &there, &entries, &seqs, &stale, &untidy, &server, &wakeup)
 		if err != nil || !there {
 			return err
 		}
@@ -35,7 +35,7 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 		} else {
 			_ = s.compare(ctx, c, known, server)
 		}
-		_ = s.bells.tend(ctx, c, bell)
+		_ = s.wakeups.refill(ctx, c, wakeup)
 		if stale {
 			s.removeDeadLater()
 		}
@@ -68,10 +68,11 @@ func (s *session) compare(ctx context.Context, q querier, known pushqueue.Known[
 	if err != nil {
 		return err
 	}
-	// An operator, or the client that has imported an entry of ours, cannot ring our bells.
-	n, bell, err := change(ctx, q, s.table.named("UPDATE {p}sessions SET bell = LAST_INSERT_ID(bell + 1) WHERE id = ?", s.id))
+	// An operator, or the client that has imported an entry of ours, cannot release our wake-up
+	// locks.
+	n, wakeup, err := change(ctx, q, s.table.named("UPDATE {p}sessions SET wakeup = LAST_INSERT_ID(wakeup + 1) WHERE id = ?", s.id))
 	if err == nil {
-		s.bells.ring(sql.Null[uint64]{V: bell, Valid: n > 0})
+		s.wakeups.wake(sql.Null[uint64]{V: wakeup, Valid: n > 0})
 	}
 	for id, name := range s.Renewed(known, origin(server), names) {
 		if _, _, err := s.leave(ctx, q, name, id); err != nil {

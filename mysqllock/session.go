@@ -28,15 +28,15 @@ type session struct {
 
 	renewal *keptConn // for renewals alone
 
-	rows  rowEntries
-	bells bells
+	rows    rowEntries
+	wakeups wakeups
 
-	listener listener // waits at the bell of another session, or polls; see listen
+	listener listener // waits at the wake-up lock of another session, or polls; see listen
 	second   listener // polls while the first is not aware of all that waits
 
 	removing bool // a goroutine removes dead sessions; guarded by the session's lock
 
-	listeners sync.WaitGroup // and the ringing, and the removing
+	listeners sync.WaitGroup // and the waking, and the removing
 }
 
 // ticket is the ticket of one entry.
@@ -44,9 +44,9 @@ type (
 	ticket = pushqueue.Ticket[extra]
 	extra  struct {
 		// Guarded by the session's lock.
-		inRow bool   // the entry was made in the row of its name, and may be there
-		bell  string // that of the session in its way, until listened at
-		ahead int    // how many must leave before it
+		inRow  bool   // the entry was made in the row of its name, and may be there
+		wakeup string // that of the session in its way, until listened at
+		ahead  int    // how many must leave before it
 	}
 )
 
@@ -58,7 +58,7 @@ func newSession(t *table, o driver.SessionOptions) *session {
 		renewal: newKeptConn(t.kept), listener: listener{conn: newKeptConn(t.kept)}, second: listener{conn: newKeptConn(t.kept)},
 	}
 	s.rows = rowEntries{session: s}
-	s.bells = bells{session: s, off: t.galera.Load()}
+	s.wakeups = wakeups{session: s, off: t.galera.Load()}
 	s.Session = pushqueue.New[extra](s, o)
 	s.Waiting = s.listenLocked
 	return s
@@ -80,8 +80,8 @@ func (s *session) Close(ctx context.Context) error {
 	return nil
 }
 
-// disconnect gives the connections up, that of the renewals with the bells: who waits at them
-// looks.
+// disconnect gives the connections up, that of the renewals with the wake-up locks: who waits at
+// them looks.
 func (s *session) disconnect() {
 	s.listeners.Wait()
 	s.renewal.end()

@@ -10,60 +10,6 @@ import (
 	"github.com/hasplock/hasp/internal/pushqueue"
 )
 
-var _ pushqueue.Store[extra] = (*session)(nil)
-
-// Enter makes the entry, or asks for it.
-//
-// If the answer is lost, the request may still be under way at the server. Asked again, it
-// finds the entry by its unique id. If instead the ticket leaves, and the request arrives
-// after that, the entry is found by the next renewal, which compares what the store has of
-// this session with what the session knows.
-func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pushqueue.Answer, error) {
-	how := modeWait
-	switch {
-	case mode == pushqueue.Ask:
-		how = modeAsk
-	case t.Request.NoWait:
-		how = modeTry
-	}
-	if mode == pushqueue.First {
-		alone, known := s.rows.wasAlone(t.Request.Name)
-		if alone {
-			if seq, err := s.enterRow(ctx, t); err != nil || seq != 0 {
-				return pushqueue.Answer{State: pushqueue.Held, Seq: seq}, err
-			}
-		}
-		if !known {
-			how += modeFirst
-		}
-	}
-	a, err := s.table.enter(ctx, s.id, how, t.Request)
-	if err != nil {
-		if number(err) == 0 && mode != pushqueue.Ask {
-			s.rows.lost(t)
-		}
-		return pushqueue.Answer{}, err
-	}
-	s.rows.note(t, a.inRow)
-	switch a.said {
-	case saidBusy:
-		return pushqueue.Answer{State: pushqueue.Busy, Holder: a.holder}, nil
-	case saidMismatch:
-		return pushqueue.Answer{}, &driver.MismatchError{Name: t.Request.Name, Want: t.Request.Capacity, Found: a.capacity}
-	case saidGone:
-		return pushqueue.Answer{State: pushqueue.Gone}, nil
-	case saidNoSession:
-		return pushqueue.Answer{State: pushqueue.Dead}, nil
-	}
-	if a.held {
-		return pushqueue.Answer{State: pushqueue.Held, Seq: a.seq}, nil
-	}
-	s.Lock()
-	t.Extra.bell, t.Extra.ahead = a.bell, a.ahead
-	s.Unlock()
-	return pushqueue.Answer{State: pushqueue.Waits, Seq: a.seq, Retry: s.retry()}, nil
-}
-
 // errForgotten is the answer to a Leave that finds nothing, after one that was not answered, if
 // the store may have lost the entry by itself.
 var errForgotten = fmt.Errorf("there is no such entry, but another server answers, or it was started anew: %w", driver.ErrForgotten)
@@ -85,7 +31,7 @@ func (s *session) Leave(ctx context.Context, t *ticket, again bool) error {
 	var server uint64
 	var err error
 	if !again { // after a lost answer by another connection
-		tried, there, server, err = s.bells.leave(ctx, t.Request.Name, t.Request.ID)
+		tried, there, server, err = s.wakeups.leave(ctx, t.Request.Name, t.Request.ID)
 	}
 	if !tried {
 		there, server, err = s.leave(ctx, s.table.work, t.Request.Name, t.Request.ID)
@@ -124,9 +70,9 @@ func (s *session) Publish(ctx context.Context, t *ticket, value []byte, number u
 // applied as a whole or not at all if we die under it.
 func (s *session) Downgrade(ctx context.Context, t *ticket, units int64) (there bool, err error) {
 	st := s.table
-	var bell sql.Null[uint64]
-	err = row(ctx, st.work, st.named("CALL {p}downgrade_1(?, ?, ?, ?)", t.Request.Name, t.Request.ID, units, s.id), &there, &bell)
-	s.bells.ring(bell)
+	var wakeup sql.Null[uint64]
+	err = row(ctx, st.work, st.named("CALL {p}downgrade_1(?, ?, ?, ?)", t.Request.Name, t.Request.ID, units, s.id), &there, &wakeup)
+	s.wakeups.wake(wakeup)
 	return there, st.gone(err)
 }
 
@@ -150,26 +96,27 @@ func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (
 
 // leave removes an entry of ours, and reports whether it existed, and which run of which server
 // said so. Then it tells those that wait: of our own the one that was granted, which the answer
-// names; of others by our bell.
+// names; of others by our wake-up lock.
 func (s *session) leave(ctx context.Context, q querier, name, id string) (there bool, server uint64, err error) {
-	there, server, bell, err := s.depart(ctx, q, name, id, "NULL")
-	s.bells.ring(bell)
+	there, server, wakeup, err := s.depart(ctx, q, name, id, "NULL")
+	s.wakeups.wake(wakeup)
 	return there, server, err
 }
 
-// depart is leave, but for the bell: low is the lowest that the connection has, or NULL.
-func (s *session) depart(ctx context.Context, q querier, name, id string, low expression) (there bool, server uint64, bell sql.Null[uint64], err error) {
+// depart is leave, but for the wake-up lock: low is the lowest that the connection has, or NULL.
+func (s *session) depart(ctx context.Context, q querier, name, id string, low expression) (there bool, server uint64, wakeup sql.Null[uint64], err error) {
 	var seq sql.Null[uint64]
 	var granted sql.NullString
-	err = row(ctx, q, s.table.named("CALL {p}leave_1(?, ?, ?, ?, ?)", name, id, s.id, s.id, low), &there, &server, &bell, &granted, &seq)
+	err = row(ctx, q, s.table.named("CALL {p}leave_1(?, ?, ?, ?, ?)", name, id, s.id, s.id, low), &there, &server, &wakeup, &granted, &seq)
 	if granted.Valid {
 		s.Granted(granted.String, seq.V)
 	}
-	return there, server, bell, err
+	return there, server, wakeup, err
 }
 
-// leave removes an entry of a session, or of any if that is NULL. Its bell is not ours to ring: who
-// waits at it finds out when that session ends, or was due to be renewed, or is renewed.
+// leave removes an entry of a session, or of any if that is NULL. Its wake-up lock is not ours to
+// release: who waits at it finds out when that session ends, or was due to be renewed, or is
+// renewed.
 func (t *table) leave(ctx context.Context, q querier, name, id string, of expression) (there bool, err error) {
 	err = row(ctx, q, t.named("CALL {p}leave_1(?, ?, ?, NULL, NULL)", name, id, of), &there, new(uint64), new(any), new(any), new(any))
 	return there, err

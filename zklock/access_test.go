@@ -231,7 +231,8 @@ func TestPlainNames(t *testing.T) {
 	}
 }
 
-// A hard quota of the servers is a refusal, and is told at once: the library has no name for it, and it was taken for an outage.
+// A hard quota of the servers is a refusal, and is told at once: the library has no name for it,
+// and it was taken for an outage.
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{Config: []string{"enforceQuota=true"}})

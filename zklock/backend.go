@@ -25,9 +25,10 @@ type backend struct {
 	closed bool
 }
 
-// ownTimeout is the session timeout asked for own, in which nothing lives: it bounds for how long an observer that has no
-// session stays with a server that has fallen silent, two thirds of what is granted, and that is two ticks at least
-// (4 s by default). A driver is not told of the client's TTL before the first session.
+// ownTimeout is the session timeout asked for own, in which nothing lives: it bounds for how long
+// an observer that has no session stays with a server that has fallen silent, two thirds of what is
+// granted, and that is two ticks at least (4 s by default). A driver is not told of the client's
+// TTL before the first session.
 const ownTimeout = 3 * time.Second
 
 // New returns a backend for a ZooKeeper ensemble: servers are host or host:port. It does no

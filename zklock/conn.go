@@ -68,7 +68,8 @@ func openConn(ctx context.Context, o *Options, servers []string, ttl time.Durati
 	}
 	c.watches.init()
 	c.dial = newDialer(o, servers, c)
-	// The library sends the milliseconds as an int32, and more would become negative. No server grants as much.
+	// The library sends the milliseconds as an int32, and more would become negative. No server
+	// grants as much.
 	client, _, err := zk.Connect(servers, min(ttl, math.MaxInt32*time.Millisecond),
 		zk.WithDialer(c.dial.dial), zk.WithHostProvider(c.dial), zk.WithEventCallback(c.event),
 		zk.WithLogger(discardLogger{}), zk.WithLogInfo(false), zk.WithMaxConnBufferSize(sendBuffer))
@@ -254,9 +255,10 @@ func (c *conn) beginCreate() error {
 	return c.endErr
 }
 
-// createsEnded waits until the library can be closed, after the end: until no container is being created, or t is broken. Of
-// all its calls CreateContainer alone looks at its answer when the library is closed meanwhile, and another goroutine may
-// write it at that moment: a data race. It reports whether the server has answered within the session's timeout.
+// createsEnded waits until the library can be closed, after the end: until no container is being
+// created, or t is broken. Of all its calls CreateContainer alone looks at its answer when the
+// library is closed meanwhile, and another goroutine may write it at that moment: a data race. It
+// reports whether the server has answered within the session's timeout.
 func (c *conn) createsEnded(t *connMonitor) bool {
 	done := make(chan struct{})
 	go func() { c.creating.Wait(); close(done) }()

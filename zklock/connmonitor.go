@@ -12,9 +12,10 @@ import (
 	"time"
 )
 
-// connMonitor is a connection to a server as the client library uses it. It reads along (and ahead),
-// leaves out needless pings, and keeps the last zxid in the library's place (below). Three things that the library knows and does
-// not report are in the headers of the frames that pass here, and each would otherwise cost a round trip or a guess:
+// connMonitor is a connection to a server as the client library uses it. It reads along (and
+// ahead), leaves out needless pings, and keeps the last zxid in the library's place (below). Three
+// things that the library knows and does not report are in the headers of the frames that pass
+// here, and each would otherwise cost a round trip or a guess:
 //
 //   - the session timeout that the server granted, which is the TTL;
 //   - the zxid in the answer to a create. It is the czxid of the new node, our fencing
@@ -24,10 +25,11 @@ import (
 //
 // The frames are those of ZooKeeper's protocol, which is the same in all versions since 3.0.
 //
-// The last zxid of an answer tells a server two things on a new connection: how far it must be itself to continue the
-// session, and which events are new to us when watches are set again. For the second the library reads the number while
-// answers on the new connection already write it. That is a data race, which programs built with -race report, and it may
-// push the number beyond changes that we have not been told of. So no answer has a zxid when the library gets it, and the
+// The last zxid of an answer tells a server two things on a new connection: how far it must be
+// itself to continue the session, and which events are new to us when watches are set again. For
+// the second the library reads the number while answers on the new connection already write it.
+// That is a data race, which programs built with -race report, and it may push the number beyond
+// changes that we have not been told of. So no answer has a zxid when the library gets it, and the
 // requests get ours: the number as it was when their connection began.
 type connMonitor struct {
 	net.Conn
@@ -97,21 +99,24 @@ func (m *connMonitor) Write(p []byte) (int, error) {
 //
 // The library gives up a connection on which nothing is read for two thirds of the timeout. The
 // next ping comes a third of it after this one, and needs time to be answered: so a request
-// within the last third is not enough; within the last quarter it is, and leaves a twelfth. It does not
-// come to that while the session is renewed. A conn without renewals keeps all its pings.
+// within the last third is not enough; within the last quarter it is, and leaves a twelfth. It does
+// not come to that while the session is renewed. A conn without renewals keeps all its pings.
 func (m *connMonitor) needless(p []byte) bool {
 	return m.conn.lost != nil && len(p) == 12 &&
 		int32(binary.BigEndian.Uint32(p[4:])) == xidPing && binary.BigEndian.Uint32(p[8:]) == opPing &&
 		time.Since(m.lastSent) < m.conn.timeout()/4
 }
 
-// outgoing looks at a request, after its length: xid, type, and for a create the path. It returns what is to be sent.
+// outgoing looks at a request, after its length: xid, type, and for a create the path. It returns
+// what is to be sent.
 func (m *connMonitor) outgoing(p []byte) []byte {
 	if m.requests++; m.requests == 1 { // asks for a session: the protocol's version, the last zxid
 		if m.conn.lost == nil {
-			// Nothing lives in this session, which is not renewed, and what is read in it has the server catch up first: one that is behind
-			// will do. With our zxid those of a store that was rebuilt refuse the connection before they look for the session, for as long
-			// as they have not written as much, and never say that it is gone. The library's own is 0.
+			// Nothing lives in this session, which is not renewed, and what is read in it has the
+			// server catch up first: one that is behind will do. With our zxid those of a store
+			// that was rebuilt refuse the connection before they look for the session, for as long
+			// as they have not written as much, and never say that it is gone. The library's own is
+			// 0.
 			return p
 		}
 		return m.withSeen(p, 8)
@@ -176,8 +181,8 @@ func (m *connMonitor) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// next waits for an answer and looks at its head: before the library gets it, so that a goroutine that it wakes finds what
-// the head says.
+// next waits for an answer and looks at its head: before the library gets it, so that a goroutine
+// that it wakes finds what the head says.
 func (m *connMonitor) next() error {
 	need := 16 // the length, xid and zxid; no answer is shorter
 	if m.answers == 0 {
@@ -200,8 +205,8 @@ func (m *connMonitor) next() error {
 	return nil
 }
 
-// incoming looks at the head of an answer, and takes the zxid out of it. Events and answers to pings have a negative xid, and
-// their zxids are not those of answers.
+// incoming looks at the head of an answer, and takes the zxid out of it. Events and answers to
+// pings have a negative xid, and their zxids are not those of answers.
 func (m *connMonitor) incoming(head []byte) {
 	xid, zxid := int32(binary.BigEndian.Uint32(head[4:])), int64(binary.BigEndian.Uint64(head[8:]))
 	if xid < 0 {

@@ -107,8 +107,9 @@ func TestMonitor(t *testing.T) {
 	exchange(t, p, server, answer(12, 120), frame([]byte{0, 0, 0, 12, 0, 0, 0, opCreate}))
 }
 
-// The library never learns a zxid, and the servers are told the last one of the connections before: when the session is
-// continued, and when watches are set again, however many answers have come meanwhile. Nothing else is changed.
+// The library never learns a zxid, and the servers are told the last one of the connections before:
+// when the session is continued, and when watches are set again, however many answers have come
+// meanwhile. Nothing else is changed.
 func TestMonitorKeepsTheZxid(t *testing.T) {
 	t.Parallel()
 	ask := func(zxid uint64) []byte { // the protocol's version, the last zxid, and the rest
@@ -143,7 +144,8 @@ func TestMonitorKeepsTheZxid(t *testing.T) {
 	}
 }
 
-// What is not the protocol, or not written as this version of the library does, fails and is not passed on.
+// What is not the protocol, or not written as this version of the library does, fails and is not
+// passed on.
 func TestMonitorRefuses(t *testing.T) {
 	t.Parallel()
 	p, server := pipe(t)

@@ -89,7 +89,8 @@ func releaseWakesOne(t *testing.T, sizes ...int) {
 		if got := len(c.granted); got != 0 {
 			t.Errorf("%d waiters: %d more were granted", n, got)
 		}
-		// The delete, at most one list, and a ping of each of eight sessions, which comes once in minutes.
+		// The delete, at most one list, and a ping of each of eight sessions, which comes once in
+		// minutes.
 		if d := sent(t, z) - packets; d > 2+8 {
 			t.Errorf("%d waiters: %d packets for one release", n, d)
 		}
@@ -173,7 +174,8 @@ func TestPacketsUncontended(t *testing.T) {
 		testkit.Release(t, s.lock(t, name))
 	}
 	work := asked.work()
-	// A server removes an empty container once a minute: then a create and a list fail, and are repeated.
+	// A server removes an empty container once a minute: then a create and a list fail, and are
+	// repeated.
 	made := 0
 	for _, a := range work {
 		if a.op == opCreateContainer {

@@ -14,8 +14,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Diagnose examines each server by the four-letter command srvr, which is allowed by default, and the session and the
-// root by the usual protocol.
+// Diagnose examines each server by the four-letter command srvr, which is allowed by default, and
+// the session and the root by the usual protocol.
 func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	c, err := openConn(ctx, b.opts, b.servers, defaultTTL, nil)
 	if err != nil {
@@ -73,7 +73,7 @@ func (b *backend) diagnoseStore(ctx context.Context, c *conn) ([]driver.Finding,
 	return fs, nil
 }
 
-// defaultTTL is what a client asks for unless it was told otherwise.
+// defaultTTL: a client asks for it unless it was told otherwise.
 const defaultTTL = 10 * time.Second
 
 // diagnoseSession compares the session timeout with what was asked.

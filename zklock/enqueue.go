@@ -13,6 +13,60 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
+// Enqueue makes the node and decides by the list that came with the answer, or by a new one
+// if the node exists already.
+func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Verdict{}, err
+	}
+	if t.invalid != nil {
+		return driver.Verdict{}, t.invalid
+	}
+	if t.request.NoWait {
+		if v, refused, err := t.peek(ctx); refused || err != nil {
+			return v, err
+		}
+	}
+	names, err := t.enqueue(ctx)
+	if err != nil {
+		return driver.Verdict{}, err
+	}
+	return t.decide(ctx, names)
+}
+
+// peek spares the store the node of a try that would be refused anyhow, and the waiters
+// from being queued behind it for a moment. It costs a successful try one read.
+//
+// Our server may be behind, and show a holder that has been told long ago that it has left. That
+// is found out only where it would have us refuse: what blocks us is looked at again
+// when the server has caught up. A lock that looks free is tried in any case.
+func (t *ticket) peek(ctx context.Context) (_ driver.Verdict, refused bool, _ error) {
+	t.mu.Lock()
+	begun, over := t.creating != nil || t.node != "", t.overLocked()
+	t.mu.Unlock()
+	if begun || over != nil {
+		return driver.Verdict{}, false, over
+	}
+	names, err := t.list(ctx)
+	if err != nil {
+		return driver.Verdict{}, false, err
+	}
+	if holder, err := t.firstBlocker(names); holder == "" && err == nil {
+		return driver.Verdict{}, false, nil
+	}
+	if err := t.session.conn.catchUp(ctx); err != nil {
+		return driver.Verdict{}, false, err
+	}
+	if names, err = t.list(ctx); err != nil {
+		return driver.Verdict{}, false, err
+	}
+	holder, err := t.firstBlocker(names)
+	if holder == "" || err != nil {
+		return driver.Verdict{}, false, err
+	}
+	return driver.Verdict{Holder: t.session.ownerOf(ctx, t.parent+"/"+holder)}, true, nil
+}
+
 // enqueue makes the node if it does not exist, and returns a list of the children that was
 // made after.
 func (t *ticket) enqueue(ctx context.Context) ([]string, error) {
@@ -55,7 +109,8 @@ func (t *ticket) enqueue(ctx context.Context) ([]string, error) {
 	}
 }
 
-// parentOfSession reports whether the lock's node belongs to a session: it is a lock of strategy=node.
+// parentOfSession reports whether the lock's node belongs to a session: it is a lock of
+// strategy=node.
 func (t *ticket) parentOfSession(ctx context.Context) bool {
 	of, err := call(ctx, t.session.conn, func() (int64, error) {
 		_, stat, err := t.session.zk.Exists(t.parent)
@@ -160,8 +215,9 @@ func (t *ticket) createAndList(ctx context.Context, c *createCall) ([]string, er
 	return names, nil
 }
 
-// giveBack removes the node of a request that is refused, because the error says that nothing was changed: else it is not left again, and
-// blocks its queue for as long as the session lives. If ctx ends first the outcome is unknown, and the error is not the refusal.
+// giveBack removes the node of a request that is refused, because the error says that nothing was
+// changed: else it is not left again, and blocks its queue for as long as the session lives. If ctx
+// ends first the outcome is unknown, and the error is not the refusal.
 func (t *ticket) giveBack(ctx context.Context, refusal error) error {
 	if err := t.Leave(ctx); err != nil && ctx.Err() != nil {
 		return ctx.Err() // the removal goes on, or was not begun: our caller leaves
@@ -198,7 +254,8 @@ func (t *ticket) search(ctx context.Context) (node string, czxid int64, err erro
 	return "", 0, nil
 }
 
-// lookAt is ephemeralNode.look. IDs are used once, and yet: what another session has is not adopted.
+// lookAt is ephemeralNode.look. IDs are used once, and yet: what another session has is not
+// adopted.
 func (t *ticket) lookAt(ctx context.Context, node string) (czxid int64, err error) {
 	s := t.session
 	czxid, err = call(ctx, s.conn, func() (int64, error) {

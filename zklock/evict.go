@@ -48,8 +48,8 @@ func (b *backend) evict(ctx context.Context, name, id string, remove func(c *con
 	return err
 }
 
-// findCurrent finds an entry at a server that has caught up. If the connection has ended between the two requests, another server,
-// which is behind, may have said that there is no such entry.
+// findCurrent finds an entry at a server that has caught up. If the connection has ended between
+// the two requests, another server, which is behind, may have said that there is no such entry.
 func (b *backend) findCurrent(ctx context.Context, c *conn, node, id string) (string, error) {
 	for {
 		connection := c.watches.current()

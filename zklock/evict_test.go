@@ -134,7 +134,8 @@ func TestEvictTogether(t *testing.T) {
 	}
 }
 
-// With strategy node another program's holder is evicted by the id that it is listed with, and not its successor.
+// With strategy node another program's holder is evicted by the id that it is listed with, and not
+// its successor.
 func TestEvictForeignNode(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)

@@ -19,7 +19,8 @@ func armedKey(c *conn, key watchKey) bool {
 	return c.watches.armed[key] != nil
 }
 
-// Who follows a name is told of a change although the watch that another has asked for is not set yet: that one's goroutine has not run.
+// Who follows a name is told of a change although the watch that another has asked for is not set
+// yet: that one's goroutine has not run.
 func TestFollowBesideUnsetWatch(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
@@ -39,8 +40,8 @@ func TestFollowBesideUnsetWatch(t *testing.T) {
 	testkit.Release(t, testkit.Granted(t, next))
 }
 
-// Who asks to be told when a node is made gives up, and the server answers that it is there. Another who relies on that watch is woken, since
-// it tells of the node's data alone.
+// Who asks to be told when a node is made gives up, and the server answers that it is there.
+// Another who relies on that watch is woken, since it tells of the node's data alone.
 func TestMadeUnderTheRequest(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)

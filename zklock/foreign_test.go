@@ -107,8 +107,8 @@ func TestKazooKeepsLockNodes(t *testing.T) {
 	}
 }
 
-// The two strategies under one name refuse each other by name, in both directions: neither takes the other's node for
-// a holder that has just gone, nor for a fault of the connection.
+// The two strategies under one name refuse each other by name, in both directions: neither takes
+// the other's node for a holder that has just gone, nor for a fault of the connection.
 func TestOtherStrategyRefused(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
@@ -135,8 +135,8 @@ func TestOtherStrategyRefused(t *testing.T) {
 	testkit.Release(t, queue.lock(t, "single"))
 }
 
-// An observer without a session leaves a server that has fallen silent for another, in the time that the servers grant at
-// least, and not in a time of its own.
+// An observer without a session leaves a server that has fallen silent for another, in the time
+// that the servers grant at least.
 func TestObserverLeavesSilentServer(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)

@@ -32,8 +32,8 @@ func (b *backend) fourLetterWord(ctx context.Context, server, command string) (s
 	return string(reply), nil
 }
 
-// silent reports that a server has ended a connection, or left it open, without a word. One that expects TLS waits for
-// more than four letters.
+// silent reports that a server has ended a connection, or left it open, without a word. One that
+// expects TLS waits for more than four letters.
 func silent(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, os.ErrDeadlineExceeded)
 }

@@ -74,8 +74,8 @@ func (n *ephemeralNode) startLeaving() *removal {
 	return n.leaving
 }
 
-// remove deletes the node, however many attempts it takes. A create that is still under way is waited
-// for: its node must not appear after we have looked.
+// remove deletes the node, however many attempts it takes. A create that is still under way is
+// waited for: its node must not appear after we have looked.
 func (n *ephemeralNode) remove() error {
 	s := n.session
 	ctx := context.Background() // the session's end ends every call

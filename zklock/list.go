@@ -35,8 +35,9 @@ func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.En
 //
 // The request is that of a renewal: it changes nothing, is decided behind all others by a majority,
 // and our server answers when it has applied it. ZooKeeper's own sync is cheaper, and not enough:
-// the leader answers its own clients' syncs like reads, and may have decided something without having
-// applied it yet, when a follower already has. TestListIsNotBehind finds that on a busy machine.
+// the leader answers its own clients' syncs like reads, and may have decided something without
+// having applied it yet, when a follower already has. TestListIsNotBehind finds that on a busy
+// machine.
 func (c *conn) catchUp(ctx context.Context) error {
 	_, err := call(ctx, c, c.askMajority)
 	return explain("catch up", err)

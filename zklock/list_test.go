@@ -26,7 +26,8 @@ func siteAtEach(t *testing.T) (sites []*site) {
 
 // What a holder has been told of, another machine's list shows at once, although it asks
 // another server, which may be behind. Without the request that List begins with, about one
-// look in a hundred failed here; with a sync in its place, a few in a thousand on a busy machine, those at the leader.
+// look in a hundred failed here; with a sync in its place, a few in a thousand on a busy machine,
+// those at the leader.
 func TestListIsNotBehind(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()

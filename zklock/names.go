@@ -44,8 +44,9 @@ func guidOf(id string) (g guid) {
 
 func (g guid) hex() string { return hex.EncodeToString(g[:]) }
 
-// heldSince identifies another program's holder of a single node, whose name and data do not say whose it is. The next holder has another czxid, so
-// that an eviction of this one does not mean that one.
+// heldSince identifies another program's holder of a single node, whose name and data do not say
+// whose it is. The next holder has another czxid, so that an eviction of this one does not mean
+// that one.
 func heldSince(czxid uint64) (g guid) {
 	binary.BigEndian.PutUint64(g[8:], czxid)
 	return g
@@ -205,8 +206,8 @@ func (d Dialect) parseAll(names []string) []child {
 // that one is there. The entries behind are not even parsed: the first of a thousand has
 // nothing to do.
 //
-// With whole the oldest and the nearest are enough, since each of them denies the whole lock to mine.
-// Of those between the two only another capacity matters, which is a mistake; nearly all have
+// With whole the oldest and the nearest are enough, since each of them denies the whole lock to
+// mine. Of those between the two only another capacity matters, which is a mistake; nearly all have
 // a name like ours and are not parsed either. A list of 512 took 0.2 ms and 0.1 MB.
 func (d Dialect) ahead(names []string, mine string, whole bool) (ahead []child, found bool) {
 	own, seq, _ := cutSeq(mine)

@@ -43,7 +43,8 @@ func (p *parents) note(path string, there bool) {
 // there. (A multi of both would be one transaction less, but the library's has no containers.)
 //
 // If it fails, the entry's create says ErrNoNode, and the caller makes the node by make, which
-// knows what to do. Without a root that is sure to be the end, and nothing is sent. sent is false then.
+// knows what to do. Without a root that is sure to be the end, and nothing is sent. sent is false
+// then.
 func (p *parents) send(ctx context.Context, c *conn, o *Options, path string) (sent bool, err error) {
 	p.mu.Lock()
 	root := p.root

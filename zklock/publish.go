@@ -46,7 +46,8 @@ func (n *ephemeralNode) Publish(ctx context.Context, value []byte) error {
 			return n.nodeDeleted()
 		}
 		if err == zk.ErrNoAuth && n.flags&zk.FlagSequence == 0 {
-			// The path is shared, and our own node we may write: so it is another's by now. A look says whether.
+			// The path is shared, and our own node we may write: so it is another's by now. A look
+			// says whether.
 			if czxid, lookErr := n.look(ctx, node); lookErr == nil && czxid == 0 {
 				return n.nodeDeleted()
 			}

@@ -30,8 +30,8 @@ func plant(t *testing.T, c *conn, n int) {
 	wg.Wait()
 }
 
-// told has the zxids by which a client tells a server how many changes it knows: in its requests for a session, and
-// in those that set watches again.
+// told has the zxids by which a client tells a server how many changes it knows: in its requests
+// for a session, and in those that set watches again.
 type told struct {
 	mu               sync.Mutex
 	session, watches []int64
@@ -58,9 +58,10 @@ func (s *site) tells() *told {
 	return &w
 }
 
-// On a new connection the servers are told up to which change everything is known: what had been answered on the
-// connections before, and nothing of what others are answered until the watches are set again. Watches would otherwise
-// be set as of a later moment, and no client would be told of changes before it.
+// On a new connection the servers are told up to which change everything is known: what had been
+// answered on the connections before, and nothing of what others are answered until the watches are
+// set again. Watches would otherwise be set as of a later moment, and no client would be told of
+// changes before it.
 func TestReconnectionTellsWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
@@ -109,7 +110,8 @@ func TestReconnectionTellsWhatIsKnown(t *testing.T) {
 	testkit.Release(t, held)
 }
 
-// A session can be closed while the node of a lock is being made, which the client library has a data race for: see createsEnded.
+// A session can be closed while the node of a lock is being made, which the client library has a
+// data race for: see createsEnded.
 func TestCloseWhileANodeIsMade(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)

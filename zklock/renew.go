@@ -126,8 +126,8 @@ func newRenewalTimes(timeout time.Duration, opened renewal) *renewalTimes {
 // a connection that stood before the renewal; it may have been replaced since, by one of
 // which the same is true. Renewals that were under way together may be noted in any order.
 //
-// Spacing and order are of the monotonic clock. It stands still while this machine sleeps and the servers' do not: two
-// requests then lie further apart than it says, which proves the more.
+// Spacing and order are of the monotonic clock. It stands still while this machine sleeps and the
+// servers' do not: two requests then lie further apart than it says, which proves the more.
 func (t *renewalTimes) answered(now renewal, connected time.Time, work bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,8 +162,8 @@ func (t *renewalTimes) worthLocked(began time.Time) time.Duration {
 	return granted
 }
 
-// leftLocked counts a sleep of this machine since the proof: what is granted now would leave it out of the core's count, which begins at
-// the call. The servers have counted all of it.
+// leftLocked counts a sleep of this machine since the proof: what is granted now would leave it out
+// of the core's count, which begins at the call. The servers have counted all of it.
 func (t *renewalTimes) leftLocked(began time.Time) time.Duration {
 	return keepalive.Left(t.timeout, t.proven, began)
 }

@@ -177,8 +177,9 @@ func TestModelFindsFault(t *testing.T) {
 	})
 }
 
-// asleepSince is t as a machine remembers it that has slept for d since: its wall clock has gone on, and its monotonic clock has
-// stood still. Package time makes no such time, so that this writes the seconds of one.
+// asleepSince is t as a machine remembers it that has slept for d since: its wall clock has gone
+// on, and its monotonic clock has stood still. Package time makes no such time, so that this writes
+// the seconds of one.
 func asleepSince(t *testing.T, at time.Time, d time.Duration) time.Time {
 	t.Helper()
 	slept := at
@@ -189,8 +190,8 @@ func asleepSince(t *testing.T, at time.Time, d time.Duration) time.Time {
 	return slept
 }
 
-// The machine sleeps after the last request that was answered. The servers have counted that time, so that no renewal
-// is spared that would ask them, and the next one is worth as much less.
+// The machine sleeps after the last request that was answered. The servers have counted that time,
+// so that no renewal is spared that would ask them, and the next one is worth as much less.
 func TestRenewalTimesCountSleep(t *testing.T) {
 	const timeout, sleep = 10 * time.Second, 4 * time.Second
 	began := time.Now() // and not fake time, which has one clock

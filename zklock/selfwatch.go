@@ -7,11 +7,11 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// The self-watch is the watch on a ticket's own node, which reports that another client deletes it. It is
-// kept from selfWatchHeld after the grant: most locks are held for less and are spared the
+// The self-watch is the watch on a ticket's own node, which reports that another client deletes it.
+// It is kept from selfWatchHeld after the grant: most locks are held for less and are spared the
 // request, the others are told of a deletion within a round trip, or when the watch is set. A
-// waiter has less to lose, its place, and begins after selfWatchWaiting, unless it is next: to
-// be granted by an event alone it must know that its own node still exists (selfWatchConfirmedLocked).
+// waiter has less to lose, its place, and begins after selfWatchWaiting, unless it is next: to be
+// granted by an event alone it must know that its own node still exists (selfWatchConfirmedLocked).
 const (
 	selfWatchHeld    = 20 * time.Millisecond
 	selfWatchWaiting = 3 * time.Second

@@ -94,8 +94,9 @@ func stopEmpty(t *testing.T, z *backends.ZooKeeper) (dir string) {
 	return dir
 }
 
-// A server comes back without its data. A client that only looks, in a session without a lock, is told that this session is over, and goes
-// on in another: the server has refused it as one that knows more, and a watch told nothing any more.
+// A server comes back without its data. A client that only looks, in a session without a lock, is
+// told that this session is over, and goes on in another: the server has refused it as one that
+// knows more, and a watch told nothing any more.
 func TestRebuiltStore(t *testing.T) {
 	t.Parallel()
 	z := backends.StartZooKeeper(t, backends.ZooKeeperOptions{})

@@ -36,60 +36,6 @@ func newTicket(s *session, r driver.Request) *ticket {
 	return t
 }
 
-// Enqueue makes the node and decides by the list that came with the answer, or by a new one
-// if the node exists already.
-func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
-	if err := ctx.Err(); err != nil {
-		return driver.Verdict{}, err
-	}
-	if t.invalid != nil {
-		return driver.Verdict{}, t.invalid
-	}
-	if t.request.NoWait {
-		if v, refused, err := t.peek(ctx); refused || err != nil {
-			return v, err
-		}
-	}
-	names, err := t.enqueue(ctx)
-	if err != nil {
-		return driver.Verdict{}, err
-	}
-	return t.decide(ctx, names)
-}
-
-// peek spares the store the node of a try that would be refused anyhow, and the waiters
-// from being queued behind it for a moment. It costs a successful try one read.
-//
-// Our server may be behind, and show a holder that has been told long ago that it has left. That
-// is found out only where it would have us refuse: what blocks us is looked at again
-// when the server has caught up. A lock that looks free is tried in any case.
-func (t *ticket) peek(ctx context.Context) (_ driver.Verdict, refused bool, _ error) {
-	t.mu.Lock()
-	begun, over := t.creating != nil || t.node != "", t.overLocked()
-	t.mu.Unlock()
-	if begun || over != nil {
-		return driver.Verdict{}, false, over
-	}
-	names, err := t.list(ctx)
-	if err != nil {
-		return driver.Verdict{}, false, err
-	}
-	if holder, err := t.firstBlocker(names); holder == "" && err == nil {
-		return driver.Verdict{}, false, nil
-	}
-	if err := t.session.conn.catchUp(ctx); err != nil {
-		return driver.Verdict{}, false, err
-	}
-	if names, err = t.list(ctx); err != nil {
-		return driver.Verdict{}, false, err
-	}
-	holder, err := t.firstBlocker(names)
-	if holder == "" || err != nil {
-		return driver.Verdict{}, false, err
-	}
-	return driver.Verdict{Holder: t.session.ownerOf(ctx, t.parent+"/"+holder)}, true, nil
-}
-
 // firstBlocker returns the first node of a queue behind which we would not hold, "" if there is
 // none, or why we may not enter it at all.
 func (t *ticket) firstBlocker(names []string) (node string, err error) {

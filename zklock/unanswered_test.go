@@ -11,9 +11,10 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// The context of an Enqueue ends before its answers, and Wait is called with no Enqueue between. Without a list it took the queue
-// for empty and held beside the holder; while the create was under way it said "gone" of a node that was then made. hasp serve
-// calls Wait in this state when its client does.
+// The context of an Enqueue ends before its answers, and Wait is called with no Enqueue between.
+// Without a list it took the queue for empty and held beside the holder; while the create was under
+// way it said "gone" of a node that was then made. hasp serve calls Wait in this state when its
+// client does.
 func TestWaitUnanswered(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)

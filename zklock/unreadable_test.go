@@ -50,7 +50,8 @@ func TestUnreadableBlocker(t *testing.T) {
 		}
 		asked, begun := s.net[0].Stats().Up.Received, time.Now()
 		time.Sleep(300 * time.Millisecond)
-		// Room for the signs of life of a session of 30 s, and none for a waiter that asks on and on.
+		// Room for the signs of life of a session of 30 s, and none for a waiter that asks on and
+		// on.
 		if d, room := s.net[0].Stats().Up.Received-asked, 200+100*int64(time.Since(begun)/time.Second); d > room {
 			t.Errorf("%d bytes were asked while nothing happens, more than %d", d, room)
 		}
@@ -96,8 +97,8 @@ func TestUnreadableRoot(t *testing.T) {
 	testkit.Release(t, testkit.Granted(t, waiting))
 }
 
-// A client may make nodes in a lock's node, and not list them. Its lock is refused, which says that nothing was changed: its node stood in
-// the way of all others until its session ended.
+// A client may make nodes in a lock's node, and not list them. Its lock is refused, which says that
+// nothing was changed: its node stood in the way of all others until its session ended.
 func TestUnreadableQueue(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)

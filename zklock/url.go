@@ -14,9 +14,9 @@ func init() {
 	driver.Register("zookeeper", openURL)
 }
 
-// Open connects to the store that a URL names; docs/backends/zookeeper.md has its parameters. ctx bounds
-// the connecting only. It is for programs that want the backend itself: hasp.Open makes a client,
-// and takes the core's parameters (ttl, margin) as well.
+// Open connects to the store that a URL names; docs/backends/zookeeper.md has its parameters. ctx
+// bounds the connecting only. It is for programs that want the backend itself: hasp.Open makes a
+// client, and takes the core's parameters (ttl, margin) as well.
 func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
 	return driver.Open(ctx, storeURL, "zookeeper")
 }

@@ -16,10 +16,11 @@ import (
 // is granted by the event itself, without asking. If that is not enough (others were ahead
 // when the list was made, and no event says whether they still are) it is read again.
 //
-// If no Enqueue was answered there is no list to wait by. The node may be there (the create was answered, or its goroutine
-// has settled it since, and the list was not), or still be on its way. An empty list ahead would grant the lock beside its
-// holder, and "gone" would have a node forgotten that is about to be made. So it asks, as Enqueue does: that finds or awaits
-// the node, and returns early with the answer.
+// If no Enqueue was answered there is no list to wait by. The node may be there (the create was
+// answered, or its goroutine has settled it since, and the list was not), or still be on its way.
+// An empty list ahead would grant the lock beside its holder, and "gone" would have a node
+// forgotten that is about to be made. So it asks, as Enqueue does: that finds or awaits the node,
+// and returns early with the answer.
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	t.mu.Lock()
 	unanswered := !t.decided && (t.creating != nil || t.node != "")
@@ -127,10 +128,10 @@ func (t *ticket) onlyBlockerLocked(b driver.Entry) bool {
 	return held
 }
 
-// relevantAhead returns the entries ahead that a waiter keeps. An entry that takes the whole capacity is denied by
-// any of them: the nearest is watched, and when it has left, the oldest says that the list must
-// be read again. With all of them, a queue of 2,400 entries took 270 KB for each. Where several
-// hold side by side, all count.
+// relevantAhead returns the entries ahead that a waiter keeps. An entry that takes the whole
+// capacity is denied by any of them: the nearest is watched, and when it has left, the oldest says
+// that the list must be read again. With all of them, a queue of 2,400 entries took 270 KB for
+// each. Where several hold side by side, all count.
 func relevantAhead(ahead []driver.Entry, me driver.Request) []driver.Entry {
 	if me.Units < me.Capacity || len(ahead) <= 2 {
 		return ahead
@@ -166,8 +167,8 @@ func (t *ticket) dropDeleted() bool {
 	if held {
 		t.ahead = rest
 	}
-	// Else the list that is read now takes its place; and if ctx ends before its answer, another Wait
-	// must not go on with the rest: of those ahead that has only who decides (relevantAhead), and with one
-	// more taken off it would be empty.
+	// Else the list that is read now takes its place; and if ctx ends before its answer, another
+	// Wait must not go on with the rest: of those ahead that has only who decides (relevantAhead),
+	// and with one more taken off it would be empty.
 	return held
 }

@@ -15,9 +15,10 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// The context of a Wait ends when the nearest of those ahead has left, before the answer to the list by which it looks who is there
-// now. The next Wait must not go on with what is left of the old list: that has the oldest alone, and when it left as well, the
-// waiter took the lock beside the one that was between them.
+// The context of a Wait ends when the nearest of those ahead has left, before the answer to the
+// list by which it looks who is there now. The next Wait must not go on with what is left of the
+// old list: that has the oldest alone, and when it left as well, the waiter took the lock beside
+// the one that was between them.
 func TestWaitEndsUnderTheList(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
@@ -86,8 +87,9 @@ func TestWaitEndsUnderTheList(t *testing.T) {
 	}
 }
 
-// Who follows a name that is not there is told when it is used, and asks nothing until then, also beside another who does. The
-// answer that there is no such node woke those who had asked, and they asked again, for ever.
+// Who follows a name that is not there is told when it is used, and asks nothing until then, also
+// beside another who does. The answer that there is no such node woke those who had asked, and they
+// asked again, for ever.
 func TestWatchOfUnusedName(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)
@@ -108,8 +110,8 @@ func TestWatchOfUnusedName(t *testing.T) {
 	testkit.Eventually(t, "both are told", func() bool { return told[0].Load() > before[0] && told[1].Load() > before[1] })
 }
 
-// Where a client may make nodes and not delete them, a release with strategy node is refused, and not taken for one of a lock
-// that another has by now.
+// Where a client may make nodes and not delete them, a release with strategy node is refused, and
+// not taken for one of a lock that another has by now.
 func TestReleaseWithoutPermission(t *testing.T) {
 	t.Parallel()
 	z := backends.SharedZooKeeper(t)

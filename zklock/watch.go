@@ -72,8 +72,9 @@ func (b *backend) follow(ctx context.Context, c *conn, node string, wake chan st
 		if exists {
 			break
 		}
-		// That failure has woken us as well, or another's will, who ask for the same; and we know of it. If the node has been made since
-		// then, its event has disarmed the watch that is set next, and so that is asked for anew, and finds it.
+		// That failure has woken us as well, or another's will, who ask for the same; and we know
+		// of it. If the node has been made since then, its event has disarmed the watch that is set
+		// next, and so that is asked for anew, and finds it.
 		c.watches.remove(node, l)
 		select {
 		case <-wake:
@@ -96,8 +97,9 @@ func (b *backend) follow(ctx context.Context, c *conn, node string, wake chan st
 	return remove, err
 }
 
-// watchMaking has l woken when a node is made that was not there. made says that it is there by now: the watch is then one for its data, and
-// does not tell of its children. All who rely on it must look. Their caller may have gone by then, so that the request itself fails.
+// watchMaking has l woken when a node is made that was not there. made says that it is there by
+// now: the watch is then one for its data, and does not tell of its children. All who rely on it
+// must look. Their caller may have gone by then, so that the request itself fails.
 func (c *conn) watchMaking(ctx context.Context, node string, l *listener) (made bool, err error) {
 	_, err = c.setConfirmed(ctx, watchKey{node, contents}, l, func() error {
 		found, _, _, err := c.zk.ExistsW(node)

@@ -146,8 +146,9 @@ func (w *watchTable) current() int {
 	return w.connection
 }
 
-// failed takes back what listen promised to others, unless an event has done so. It wakes none who rely on
-// the path's other watch: two clients of it would wake each other for ever where the node does not exist.
+// failed takes back what listen promised to others, unless an event has done so. It wakes none who
+// rely on the path's other watch: two clients of it would wake each other for ever where the node
+// does not exist.
 func (w *watchTable) failed(key watchKey, a *watchRequest) {
 	w.mu.Lock()
 	var woken []*listener
@@ -203,10 +204,12 @@ func (c *conn) set(ctx context.Context, key watchKey, l *listener, request func(
 	return c.request(ctx, key, a, request)
 }
 
-// setConfirmed is set for a listener that looks next, and must be told of all that changes after its look. A watch that another has still to
-// set is not enough: that request may reach the server behind such a change. So it asks too, until the server has said on this
-// connection that the watch is set; and no more then, since the library keeps something of each request until the next event. (Those who wait behind an entry's
-// node need no such care: its name is used once, so that a late request finds that it is gone, which wakes them all.)
+// setConfirmed is set for a listener that looks next, and must be told of all that changes after
+// its look. A watch that another has still to set is not enough: that request may reach the server
+// behind such a change. So it asks too, until the server has said on this connection that the watch
+// is set; and no more then, since the library keeps something of each request until the next event.
+// (Those who wait behind an entry's node need no such care: its name is used once, so that a late
+// request finds that it is gone, which wakes them all.)
 func (c *conn) setConfirmed(ctx context.Context, key watchKey, l *listener, request func() error) (exists bool, err error) {
 	a := c.watches.listen(key, l)
 	if a == nil && c.watches.confirmed(key) { // looked at after l was added: the event of it wakes l

@@ -57,13 +57,13 @@ CREATE TABLE IF NOT EXISTS {p}names (
 -- final, and claims the removal of its entries; one that ends its own, to the day after. As long as
 -- a claim is younger than a second, no other client looks for more dead ones: five hundred clients
 -- at once would take from the locks what they need. grants counts the grants to entries that
--- waited. bell is the number of the session's bell, see listen.
+-- waited. wakeup is the number of the session's wake-up lock, see listen.
 CREATE TABLE IF NOT EXISTS {p}sessions (
   id VARBINARY(40) NOT NULL PRIMARY KEY,
   expires DATETIME(6) NOT NULL,
   claimed DATETIME(6) NULL,
   grants BIGINT UNSIGNED NOT NULL DEFAULT 0,
-  bell BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  wakeup BIGINT UNSIGNED NOT NULL DEFAULT 0,
   KEY (expires)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
@@ -167,11 +167,11 @@ END
 -- grant lets the first waiters that fit hold, and counts the grants of their sessions. The caller
 -- has locked the name. First it finds the last one that fits, then it grants, sessions in the
 -- order of their ids: two releases that grant to the same two sessions would otherwise wait for
--- each other. p_ring is the session whose next bell it is, or NULL: its turn comes in the same
--- order.
+-- each other. p_waker is the session whose next wake-up lock it is, or NULL: its turn comes in the
+-- same order.
 DROP PROCEDURE IF EXISTS {p}grant_1
 //
-CREATE PROCEDURE {p}grant_1(p_name VARBINARY(512), p_ring VARBINARY(40))
+CREATE PROCEDURE {p}grant_1(p_name VARBINARY(512), p_waker VARBINARY(40))
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_used, v_seq, v_last BIGINT UNSIGNED DEFAULT 0;
@@ -197,9 +197,9 @@ BEGIN
     IF v_last > 0 THEN
       SELECT MIN(session) INTO v_session FROM {p}entries WHERE name = p_name AND granted IS NULL AND seq <= v_last;
     END IF;
-    IF p_ring <= COALESCE(v_session, p_ring) THEN
-      UPDATE {p}sessions SET bell = bell + 1 WHERE id = p_ring;
-      SET p_ring = NULL;
+    IF p_waker <= COALESCE(v_session, p_waker) THEN
+      UPDATE {p}sessions SET wakeup = wakeup + 1 WHERE id = p_waker;
+      SET p_waker = NULL;
     END IF;
     IF v_session IS NULL THEN
       LEAVE granting;
@@ -253,7 +253,7 @@ BEGIN
       AND (claimed IS NULL OR claimed <= UTC_TIMESTAMP(6) - INTERVAL 1 SECOND))
       AND NOT EXISTS (SELECT 1 FROM {p}sessions WHERE expires = '1970-01-01' AND claimed > UTC_TIMESTAMP(6) - INTERVAL 1 SECOND),
     NOT EXISTS (SELECT 1 FROM {p}store WHERE ABS(TIMESTAMPDIFF(SECOND, swept, UTC_TIMESTAMP(6))) < 60),
-    UUID_SHORT() DIV 16777216, COALESCE((SELECT bell FROM {p}sessions WHERE id = p_session), 0)
+    UUID_SHORT() DIV 16777216, COALESCE((SELECT wakeup FROM {p}sessions WHERE id = p_session), 0)
     FROM {p}entries WHERE session = p_session;
 END
 //
@@ -279,8 +279,8 @@ END
 -- session's, 5 no such session: one that has expired, or was removed, gets nothing any more. stale,
 -- of 1 and 2 alone, since who waits looks for the dead in listen: 1 some session is dead and no
 -- client removes it; 2 entries of one that is being removed are still in this queue. The last of
--- the answer are whether the entry is in the row of the name, and for one that waits, the bell of
--- the session in its way, see listen, and how many must leave before it.
+-- the answer are whether the entry is in the row of the name, and for one that waits, the wake-up
+-- lock of the session in its way, see listen, and how many must leave before it.
 DROP PROCEDURE IF EXISTS {p}enter_1
 //
 CREATE PROCEDURE {p}enter_1(
@@ -295,7 +295,7 @@ entering: BEGIN
   DECLARE v_row BOOLEAN DEFAULT FALSE;
   DECLARE v_found, v_of, v_session VARBINARY(40);
   DECLARE v_holder VARBINARY(2048);
-  DECLARE v_bell VARBINARY(64);
+  DECLARE v_wakeup VARBINARY(64);
   DECLARE v_gate VARCHAR(64) CHARACTER SET ascii DEFAULT CONCAT('hasp:gate:', SHA1(CONCAT(DATABASE(), '.{p}', p_name)));
   DECLARE v_got INT DEFAULT 0;
   -- A duplicate id is an entry whose making was not answered, or another session's; a missing parent is a session
@@ -362,7 +362,7 @@ entering: BEGIN
       END IF;
     END IF;
     IF v_said = 0 THEN
-      SELECT e.seq, e.granted, e.capacity, e.units, e.turn, n.departures, e.session, (SELECT bell FROM {p}sessions WHERE id = e.session)
+      SELECT e.seq, e.granted, e.capacity, e.units, e.turn, n.departures, e.session, (SELECT wakeup FROM {p}sessions WHERE id = e.session)
         INTO v_last, v_granted, v_capacity, v_units, v_turn, v_departures, v_session, v_number
         FROM {p}names n JOIN {p}entries e ON e.name = n.name WHERE n.name = p_name ORDER BY e.seq DESC LIMIT 1;
       IF v_last IS NULL THEN
@@ -380,7 +380,7 @@ entering: BEGIN
           -- One more must leave, unless the two could be granted together.
           SET v_turn = GREATEST(v_turn, v_departures) + IF(p_units = p_capacity OR v_units = v_capacity, 1, 0);
           IF v_units + p_units > p_capacity THEN -- the last one is in the way
-            SET v_bell = CONCAT('hasp:bell:', v_session, ':', v_number);
+            SET v_wakeup = CONCAT('hasp:wakeup:', v_session, ':', v_number);
           END IF;
         END IF;
       END IF;
@@ -408,7 +408,7 @@ entering: BEGIN
   IF v_said NOT IN (0, 3, 5) THEN
     -- Perhaps the entry that was found is our own, made by a request whose answer was lost. It is
     -- looked for in the order in which it moves. The last of the queue is then not the one in its way.
-    SET v_seq = NULL, v_bell = NULL;
+    SET v_seq = NULL, v_wakeup = NULL;
     SELECT n.seq, 0, TRUE INTO v_seq, v_granted, v_row FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session
       WHERE n.name = p_name AND n.state = 1 AND n.h_id = p_id AND n.h_session = p_session;
     IF v_seq IS NULL THEN
@@ -437,7 +437,7 @@ entering: BEGIN
       WHERE n.name = p_name AND n.state = 1 AND s.expires <= UTC_TIMESTAMP(6))) THEN
     SET v_stale = 2;
   END IF;
-  SELECT v_said, v_seq, v_granted IS NOT NULL, v_capacity, v_stale, v_holder, v_row, v_bell, IF(v_bell IS NULL, 0, v_turn - v_departures);
+  SELECT v_said, v_seq, v_granted IS NOT NULL, v_capacity, v_stale, v_holder, v_row, v_wakeup, IF(v_wakeup IS NULL, 0, v_turn - v_departures);
 END
 //
 -- claim declares up to sixteen sessions dead that have expired, and answers with their ids: the
@@ -491,18 +491,19 @@ END
 -- and the one that waits for both would be granted by neither. The statement that locks it tells
 -- what its state was (LAST_INSERT_ID), or 3 for an entry of the row, behind which none waits.
 --
--- p_of is the session of the entry, NULL if an operator removes it, of any. p_ring is the same
--- session if it is its own client that asks, which can ring its bell; else NULL. It is rung if
--- another session waits: the answer has the number of the bell that is next, or NULL. If the client
--- asks on the connection that has the bells, p_low is the lowest of them, and it is rung here,
--- after the commit; what others have counted up since it rings when it has this answer. Else p_low
--- is NULL. Of one grant the answer has the id and the Seq, for a client that grants to itself.
+-- p_of is the session of the entry, NULL if an operator removes it, of any. p_waker is the same
+-- session if it is its own client that asks, which can release its wake-up lock; else NULL. It is
+-- released if another session waits: the answer has the number of the wake-up lock that is next, or
+-- NULL. If the client asks on the connection that has the wake-up locks, p_low is the lowest of
+-- them, and it is released here, after the commit; what others have counted up since it releases
+-- when it has this answer. Else p_low is NULL. Of one grant the answer has the id and the Seq, for
+-- a client that grants to itself.
 --
 -- In the usual case the first of the queue waits, needs all, and is another session's: it holds
 -- now, by two statements, where grant looks for all that fit.
 DROP PROCEDURE IF EXISTS {p}leave_1
 //
-CREATE PROCEDURE {p}leave_1(p_name VARBINARY(512), p_id VARBINARY(40), p_of VARBINARY(40), p_ring VARBINARY(40), p_low BIGINT UNSIGNED)
+CREATE PROCEDURE {p}leave_1(p_name VARBINARY(512), p_id VARBINARY(40), p_of VARBINARY(40), p_waker VARBINARY(40), p_low BIGINT UNSIGNED)
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_there INT DEFAULT 0;
@@ -523,25 +524,25 @@ BEGIN
     SET v_there = ROW_COUNT();
   END IF;
   IF v_there > 0 AND v_was = 2 THEN
-    SELECT id, seq, session, granted IS NULL AND units = capacity AND session <> p_ring INTO v_id, v_next, v_session, v_usual
+    SELECT id, seq, session, granted IS NULL AND units = capacity AND session <> p_waker INTO v_id, v_next, v_session, v_usual
       FROM {p}entries WHERE name = p_name ORDER BY seq LIMIT 1;
     IF v_id IS NULL THEN
       UPDATE {p}names SET state = 0 WHERE name = p_name;
     ELSEIF v_usual THEN
-      UPDATE {p}sessions SET bell = bell + (id = p_ring), grants = IF(id = p_ring, grants, LAST_INSERT_ID(grants + 1))
-        WHERE id IN (v_session, p_ring) ORDER BY id;
+      UPDATE {p}sessions SET wakeup = wakeup + (id = p_waker), grants = IF(id = p_waker, grants, LAST_INSERT_ID(grants + 1))
+        WHERE id IN (v_session, p_waker) ORDER BY id;
       UPDATE {p}entries SET granted = LAST_INSERT_ID() WHERE name = p_name AND seq = v_next;
       SET v_others = TRUE;
     ELSE
       SELECT granted, session INTO v_granted, v_session FROM {p}entries WHERE name = p_name ORDER BY seq DESC LIMIT 1;
       IF v_granted IS NULL THEN
-        IF p_ring IS NOT NULL THEN
+        IF p_waker IS NOT NULL THEN
           SELECT id, seq INTO v_id, v_next FROM {p}entries WHERE name = p_name AND granted IS NULL ORDER BY seq LIMIT 1;
-          SET v_others = v_session <> p_ring
-            OR EXISTS (SELECT 1 FROM {p}entries WHERE name = p_name AND granted IS NULL AND session <> p_ring);
+          SET v_others = v_session <> p_waker
+            OR EXISTS (SELECT 1 FROM {p}entries WHERE name = p_name AND granted IS NULL AND session <> p_waker);
         END IF;
-        CALL {p}grant_1(p_name, IF(v_others, p_ring, NULL));
-        SELECT id INTO v_mine FROM {p}entries WHERE id = v_id AND name = p_name AND session = p_ring AND granted IS NOT NULL;
+        CALL {p}grant_1(p_name, IF(v_others, p_waker, NULL));
+        SELECT id INTO v_mine FROM {p}entries WHERE id = v_id AND name = p_name AND session = p_waker AND granted IS NOT NULL;
       END IF;
     END IF;
   END IF;
@@ -552,9 +553,9 @@ BEGIN
   END IF;
   -- If there was no entry, it may have been removed by a request whose answer was lost.
   IF v_others AND p_low IS NOT NULL THEN
-    DO RELEASE_LOCK(CONCAT('hasp:bell:', p_ring, ':', p_low));
+    DO RELEASE_LOCK(CONCAT('hasp:wakeup:', p_waker, ':', p_low));
   END IF;
-  SELECT v_there, UUID_SHORT() DIV 16777216, IF(v_others OR v_there = 0, (SELECT bell FROM {p}sessions WHERE id = p_ring), NULL), v_mine, v_next;
+  SELECT v_there, UUID_SHORT() DIV 16777216, IF(v_others OR v_there = 0, (SELECT wakeup FROM {p}sessions WHERE id = p_waker), NULL), v_mine, v_next;
 END
 //
 -- evict is leave for an operator, and records it in the same step. Records that are older than
@@ -589,30 +590,30 @@ END
 -- has waited for one departure and so listens as closely as any.
 DROP PROCEDURE IF EXISTS {p}downgrade_1
 //
-CREATE PROCEDURE {p}downgrade_1(p_name VARBINARY(512), p_id VARBINARY(40), p_units INT UNSIGNED, p_ring VARBINARY(40))
+CREATE PROCEDURE {p}downgrade_1(p_name VARBINARY(512), p_id VARBINARY(40), p_units INT UNSIGNED, p_waker VARBINARY(40))
   SQL SECURITY INVOKER
 BEGIN
-  DECLARE v_seq, v_bell BIGINT UNSIGNED;
+  DECLARE v_seq, v_wakeup BIGINT UNSIGNED;
   DECLARE v_units INT UNSIGNED;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
   SELECT seq INTO v_seq FROM {p}names WHERE name = p_name FOR UPDATE;
   SELECT n.h_units INTO v_units FROM {p}names n JOIN {p}sessions s ON s.id = n.h_session
-    WHERE n.name = p_name AND n.state = 1 AND n.h_id = p_id AND n.h_session = p_ring;
+    WHERE n.name = p_name AND n.state = 1 AND n.h_id = p_id AND n.h_session = p_waker;
   IF v_units IS NOT NULL THEN -- none waits behind it
     UPDATE {p}names SET h_units = LEAST(h_units, p_units) WHERE name = p_name;
     SET v_units = 0;
   ELSE
-    SELECT units INTO v_units FROM {p}entries WHERE id = p_id AND name = p_name AND session = p_ring;
+    SELECT units INTO v_units FROM {p}entries WHERE id = p_id AND name = p_name AND session = p_waker;
   END IF;
   IF v_units > p_units THEN
-    UPDATE {p}entries SET units = p_units WHERE id = p_id AND name = p_name AND session = p_ring;
-    CALL {p}grant_1(p_name, p_ring);
+    UPDATE {p}entries SET units = p_units WHERE id = p_id AND name = p_name AND session = p_waker;
+    CALL {p}grant_1(p_name, p_waker);
   END IF;
   COMMIT AND NO CHAIN NO RELEASE;
-  SELECT bell INTO v_bell FROM {p}sessions WHERE id = p_ring;
-  SELECT v_units IS NOT NULL, v_bell;
+  SELECT wakeup INTO v_wakeup FROM {p}sessions WHERE id = p_waker;
+  SELECT v_units IS NOT NULL, v_wakeup;
 END
 //
 -- adopt gives another session's entry that holds the id, the session and the owner of this one,
@@ -664,23 +665,24 @@ END
 -- removed, when nothing of the session waits, or after p_limit microseconds. There is one call for
 -- a client, however many of its entries wait.
 --
--- It waits at the bell of the session that is in the way of all its entries. A bell is a lock of
--- GET_LOCK, which has the number in the row of that session; its client has it before the number
--- can be seen. A departure that concerns others counts the number up in the same transaction; then
--- the client releases the bell with the old number, and never takes that one again. So who reads a
--- number and that it was not granted anything, both by one statement, waits for a bell that is
--- released after the next departure, or has been already: no grant is missed. When the client dies,
--- the server frees its bells. A bell that is free although its number has not changed belongs to a
--- client that is just making a new connection; it is waited for in pauses.
+-- It waits at the wake-up lock of the session that is in the way of all its entries. A wake-up lock
+-- is a lock of GET_LOCK, which has the number in the row of that session; its client has it before
+-- the number can be seen. A departure that concerns others counts the number up in the same
+-- transaction; then the client releases the wake-up lock with the old number, and never takes that
+-- one again. So who reads a number and that it was not granted anything, both by one statement,
+-- waits for a wake-up lock that is released after the next departure, or has been already: no grant
+-- is missed. When the client dies, the server frees its wake-up locks. A wake-up lock that is free
+-- although its number has not changed belongs to a client that is just making a new connection; it
+-- is waited for in pauses.
 --
--- enter has told a client the bell of the session in its entry's way. It has read the number with
--- the name locked, so that departure was still to come. Where it is the only entry that waits,
--- p_bell is that bell, for p_first microseconds: when it is released, most likely the entry holds,
--- and nothing was read while it waited. If not, the client calls again.
+-- enter has told a client the wake-up lock of the session in its entry's way. It has read the
+-- number with the name locked, so that departure was still to come. Where it is the only entry that
+-- waits, p_wakeup is that wake-up lock, for p_first microseconds: when it is released, most likely
+-- the entry holds, and nothing was read while it waited. If not, the client calls again.
 --
 -- In the way of an entry is the nearest one ahead beside which it cannot hold: without that one's
 -- departure it is not granted. Where there is none (small shares of a semaphore), where they are of
--- several sessions, or without p_bells, it polls: a number in one row.
+-- several sessions, or without p_wakeups, it polls: a number in one row.
 --
 -- How often it polls follows from what can have happened. If r others must hold before us,
 -- r hand-overs must come first, none of which takes less than a millisecond; if they are seen
@@ -694,8 +696,8 @@ END
 DROP PROCEDURE IF EXISTS {p}listen_1
 //
 CREATE PROCEDURE {p}listen_1(
-  p_session VARBINARY(40), p_grants BIGINT UNSIGNED, p_rank INT, p_still BIGINT, p_limit BIGINT, p_bells BOOLEAN,
-  p_bell VARCHAR(64) CHARACTER SET ascii, p_first BIGINT)
+  p_session VARBINARY(40), p_grants BIGINT UNSIGNED, p_rank INT, p_still BIGINT, p_limit BIGINT, p_wakeups BOOLEAN,
+  p_wakeup VARCHAR(64) CHARACTER SET ascii, p_first BIGINT)
   SQL SECURITY INVOKER
 BEGIN
   DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
@@ -704,19 +706,19 @@ BEGIN
   DECLARE v_waiting, v_rank, v_before, v_blocked, v_got INT;
   DECLARE v_stale BOOLEAN;
   DECLARE v_first, v_last VARBINARY(40);
-  DECLARE v_bell, v_free VARCHAR(64) CHARACTER SET ascii DEFAULT '';
+  DECLARE v_wakeup, v_free VARCHAR(64) CHARACTER SET ascii DEFAULT '';
   SET v_before = p_rank, v_moved = IF(p_rank < 0, 0, -p_still);
   listening: LOOP
-    IF p_bell IS NOT NULL THEN
-      SET v_bell = p_bell, p_bell = NULL;
-      SET v_got = GET_LOCK(v_bell, IF(VERSION() LIKE '%MariaDB%', p_first / 1000000, CEILING(p_first / 1000000)));
+    IF p_wakeup IS NOT NULL THEN
+      SET v_wakeup = p_wakeup, p_wakeup = NULL;
+      SET v_got = GET_LOCK(v_wakeup, IF(VERSION() LIKE '%MariaDB%', p_first / 1000000, CEILING(p_first / 1000000)));
       IF v_got = 1 THEN
-        DO RELEASE_LOCK(v_bell);
+        DO RELEASE_LOCK(v_wakeup);
         LEAVE listening;
       END IF;
     END IF;
     SET v_grants = NULL;
-    IF v_got = 1 AND v_pause = 0 THEN -- a bell has just been released: most likely we hold
+    IF v_got = 1 AND v_pause = 0 THEN -- a wake-up lock has just been released: most likely we hold
       SELECT grants INTO v_grants FROM {p}sessions WHERE id = p_session;
     ELSE
       SELECT grants, EXISTS (SELECT 1 FROM {p}sessions WHERE expires <= UTC_TIMESTAMP(6)
@@ -728,8 +730,8 @@ BEGIN
     IF v_grants IS NULL OR v_grants > p_grants OR v_stale OR v_elapsed >= p_limit THEN
       LEAVE listening;
     END IF;
-    IF p_bells THEN
-      SELECT COUNT(*), COUNT(b.id), MIN(b.id), MAX(b.id), MAX(b.bell), MIN(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), b.expires)), MAX(s.grants), MIN(w.place)
+    IF p_wakeups THEN
+      SELECT COUNT(*), COUNT(b.id), MIN(b.id), MAX(b.id), MAX(b.wakeup), MIN(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), b.expires)), MAX(s.grants), MIN(w.place)
         INTO v_waiting, v_blocked, v_first, v_last, v_number, v_left, v_grants, v_rank
         FROM (SELECT (SELECT a.session FROM {p}entries a WHERE a.name = e.name AND a.seq < e.seq AND a.units + e.units > e.capacity
             ORDER BY a.seq DESC LIMIT 1) AS ahead,
@@ -743,21 +745,21 @@ BEGIN
         ITERATE listening;
       END IF;
       IF v_waiting = v_blocked AND v_waiting < 257 AND v_first = v_last THEN
-        SET v_bell = CONCAT('hasp:bell:', v_first, ':', v_number);
-        IF v_bell = v_free THEN
+        SET v_wakeup = CONCAT('hasp:wakeup:', v_first, ':', v_number);
+        IF v_wakeup = v_free THEN
           SET v_pause = LEAST(200000, GREATEST(1000, 2 * v_pause));
           DO SLEEP(v_pause * (0.5 + RAND() / 2) / 1000000);
         ELSE
           SET v_pause = 0;
         END IF;
-        -- Until that session must have been renewed; and a second at most, for a departure whose bell
-        -- no client rings: an entry that an operator removed, say. Those far behind have more time, and
+        -- Until that session must have been renewed; and a second at most, for a departure whose wake-up lock
+        -- no client releases: an entry that an operator removed, say. Those far behind have more time, and
         -- hundreds of them would take from the hand-overs what they need. MySQL counts in whole seconds.
         SET v_left = LEAST(p_limit - v_elapsed, GREATEST(v_left, 20000), (750000 + FLOOR(RAND() * 500000)) * GREATEST(1, LEAST(v_rank, 10000) DIV 32));
-        SET v_got = GET_LOCK(v_bell, IF(VERSION() LIKE '%MariaDB%', v_left / 1000000, CEILING(v_left / 1000000)));
+        SET v_got = GET_LOCK(v_wakeup, IF(VERSION() LIKE '%MariaDB%', v_left / 1000000, CEILING(v_left / 1000000)));
         IF v_got = 1 THEN
-          DO RELEASE_LOCK(v_bell);
-          SET v_free = v_bell;
+          DO RELEASE_LOCK(v_wakeup);
+          SET v_free = v_wakeup;
         ELSE
           SET v_free = '';
         END IF;

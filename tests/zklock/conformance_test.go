@@ -40,7 +40,8 @@ func TestConformanceOthers(t *testing.T) {
 		h := harness(t, "", ensemble(t).Members...)
 		t.Parallel()
 		// Three servers on one small machine answer late at times, and a renewal that takes four
-		// tenths of the timeout comes too late, as trust is counted from the one before: see renewalTimes.
+		// tenths of the timeout comes too late, as trust is counted from the one before: see
+		// renewalTimes.
 		h.TTL = 5 * time.Second
 		drivertest.Run(t, h)
 	})

@@ -54,9 +54,9 @@ type Writer struct {
 const maxEncoded = 240
 
 // With makes the fence refuse every token smaller than the lease's from now on, and returns the
-// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token. After
-// any other error the fence may have advanced: call With again with the same lease, or give the
-// lease up.
+// Writer of this token. It returns a *fencing.StaleError if the fence has seen a greater token.
+// After any other error the fence may have advanced: call With again with the same lease, or give
+// the lease up.
 //
 // The client library has no contexts: when ctx ends, With and Multi return its error, and
 // a request that is under way may still be carried out, under the token like any other.

@@ -49,16 +49,16 @@ func heard(t *testing.T, ticket driver.Ticket) {
 }
 
 // heldAfterRelease stops a waiter between its reading, that it was not granted the lock, and its
-// waiting for the bell: at a gate, which opens when the holder has left, and has rung. It returns
-// how long the call lasted.
+// waiting for the wake-up lock: at a gate, which opens when the holder has left, and has released.
+// It returns how long the call lasted.
 func heldAfterRelease(t *testing.T, m *backends.MariaDB, prefix, slowly string, limit time.Duration) time.Duration {
 	t.Helper()
 	const passage = "        SET v_got = GET_LOCK("
 	broken(t, m, prefix, passage, slowly+passage)
 	base := sqlkit.With(sqlkit.MariaDBStore(t, m), "prefix="+prefix)
 	holder, waiter := queuer(t, base), queuer(t, base)
-	first := enqueue(t, holder, "bell", true)
-	enqueue(t, waiter, "bell", false)
+	first := enqueue(t, holder, "wakeup", true)
+	enqueue(t, waiter, "wakeup", false)
 	db := sqlkit.MySQL(t, m.Addr, m.User, m.Password, "locks")
 	gate, err := db.Conn(ctx(t))
 	if err != nil {
@@ -88,9 +88,9 @@ func heldAfterRelease(t *testing.T, m *backends.MariaDB, prefix, slowly string, 
 	return <-took
 }
 
-// L2: no wake-up is lost between the reading and the waiting: the bell whose number was read is
-// free then. The control reads the number when it comes to wait, and so waits for the next ring;
-// what heals that, a look a second, is taken out of both.
+// L2: no wake-up is lost between the reading and the waiting: the wake-up lock whose number was
+// read is free then. The control reads the number when it comes to wait, and so waits for the next
+// wake; what heals that, a look a second, is taken out of both.
 func TestNoWakeUpIsLost(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
@@ -100,15 +100,15 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		t.Errorf("the call lasted for %s, to its end", took)
 	}
 	const limit = 5 * time.Second
-	again := long + "        SET v_bell = CONCAT('hasp:bell:', v_first, ':', (SELECT bell FROM loses_sessions WHERE id = v_first));\n"
+	again := long + "        SET v_wakeup = CONCAT('hasp:wakeup:', v_first, ':', (SELECT wakeup FROM loses_sessions WHERE id = v_first));\n"
 	if took := heldAfterRelease(t, m, "loses_", again, limit); took < limit {
 		t.Errorf("the control was told after %s: this has tested nothing", took)
 	}
 }
 
-// The connection that has the holder's bells is killed; then the holder releases. The waiter is
-// told, and bells are taken anew: the next but one is told as well.
-func TestBellsAreTakenAnew(t *testing.T) {
+// The connection that has the holder's wake-up locks is killed; then the holder releases. The
+// waiter is told, and wakeups are taken anew: the next but one is told as well.
+func TestWakeupsAreTakenAnew(t *testing.T) {
 	t.Parallel()
 	m := backends.StartMariaDB(t, backends.MariaDBOptions{})
 	base := sqlkit.MariaDBStore(t, m)
@@ -120,8 +120,8 @@ func TestBellsAreTakenAnew(t *testing.T) {
 		}
 		return id
 	}
-	bell := func(id string) (by sql.NullInt64) {
-		if err := db.QueryRow(fmt.Sprintf("SELECT IS_USED_LOCK(CONCAT('hasp:bell:', id, ':', bell)) FROM hasp_sessions WHERE id = '%s'", id)).Scan(&by); err != nil {
+	wakeup := func(id string) (by sql.NullInt64) {
+		if err := db.QueryRow(fmt.Sprintf("SELECT IS_USED_LOCK(CONCAT('hasp:wakeup:', id, ':', wakeup)) FROM hasp_sessions WHERE id = '%s'", id)).Scan(&by); err != nil {
 			t.Fatal(err)
 		}
 		return by
@@ -130,13 +130,13 @@ func TestBellsAreTakenAnew(t *testing.T) {
 		first := enqueue(t, holder, "anew", true)
 		next := enqueue(t, waiter, "anew", false)
 		id := session()
-		by := bell(id)
+		by := wakeup(id)
 		if !by.Valid {
-			t.Fatalf("round %d: no connection has the bell", round)
+			t.Fatalf("round %d: no connection has the wakeup", round)
 		}
 		if round == 1 {
 			sqlkit.Exec(t, db, fmt.Sprint("KILL CONNECTION ", by.Int64))
-			testkit.Eventually(t, "the bell is free", func() bool { return bell(id).Int64 != by.Int64 })
+			testkit.Eventually(t, "the wakeup is free", func() bool { return wakeup(id).Int64 != by.Int64 })
 		}
 		err := first.Leave(ctx(t))
 		if round == 1 { // the connection that leaves is the one that was killed: ask again
@@ -149,7 +149,7 @@ func TestBellsAreTakenAnew(t *testing.T) {
 		if err := next.Leave(ctx(t)); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Eventually(t, "the bell is taken", func() bool { return bell(id).Valid })
+		testkit.Eventually(t, "the wakeup is taken", func() bool { return wakeup(id).Valid })
 	}
 }
 
@@ -166,7 +166,7 @@ func TestWaitingReadsNothing(t *testing.T) {
 		enqueue(t, s, "quiet", false)
 	}
 	db := sqlkit.MariaDBAdmin(t, m)
-	testkit.Eventually(t, "all wait at bells", func() bool {
+	testkit.Eventually(t, "all wait at wakeups", func() bool {
 		return number(t, db, "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'") == n
 	})
 	began, before := time.Now(), sqlkit.MySQLStatus(t, db, "Com_select")
