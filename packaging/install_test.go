@@ -60,7 +60,7 @@ func TestDeb(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 	for file, has := range map[string]string{
-		"usr/share/man/man1/hasp.1": "hasp", "usr/share/man/man1/hasp-run.1": "hasp", "usr/share/man/man1/hasp-torture.1": "hasp-torture", "lib/systemd/system/hasp-exporter.service": "ExecStart=/usr/bin/hasp",
+		"usr/share/man/man1/hasp.1": "hasp", "usr/share/man/man1/hasp-run.1": "hasp", "usr/share/man/man1/hasp-torture.1": "HASP-TORTURE", "lib/systemd/system/hasp-exporter.service": "ExecStart=/usr/bin/hasp",
 		"lib/systemd/system/hasp-serve.service": "ExecStart=/usr/bin/hasp serve",
 		"usr/share/doc/hasp/copyright":          "==== github.com/redis/rueidis", "usr/share/doc/hasp/examples/scheduler.service": "hasp elect",
 		"usr/share/doc/hasp/examples/nightly-report.timer": "OnCalendar", "usr/share/fish/vendor_completions.d/hasp.fish": "hasp",
