@@ -27,7 +27,7 @@ func TestRefusalsByName(t *testing.T) {
 		"EVALSHA disabled": {func(t *testing.T) string {
 			return backends.StartRedis(t, backends.RedisOptions{Config: []string{`rename-command EVALSHA ""`}}).URL()
 		}, "disabled there (rename-command)"},
-		"TLS at a plain port": {func(t *testing.T) string { return strings.Replace(plain(t), "redis://", "rediss://", 1) }, "speaks no TLS"},
+		"TLS at a plain port": {func(t *testing.T) string { return strings.Replace(plain(t), "redis://", "rediss://", 1) }, "speak TLS on this port"},
 		"plain at a TLS port": {func(t *testing.T) string {
 			return "redis://" + backends.StartRedis(t, backends.RedisOptions{TLS: true}).Addr
 		}, "does it speak TLS"},
