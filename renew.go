@@ -28,11 +28,17 @@ func (s *session) renew() {
 			s.client.event(Event{Kind: EventRenewed, Remaining: margin, Took: took})
 		case errors.Is(err, driver.ErrGone):
 			s.end(ReasonSessionGone, err)
-		default:
-			if errors.As(err, new(*driver.PartialRenewal)) && errors.Is(err, context.DeadlineExceeded) {
-				failures = backoff{} // the store is slow, and gets on: its time goes into the next entries
+		case slow(err): // it gets on, oldest first: all of its time goes into the next entries
+			failures, wait = backoff{}, 0
+			if margin > s.margin {
+				s.client.event(Event{Kind: EventRenewed, Remaining: margin, Took: took})
+				break
 			}
-			wait = failures.next()
+			fallthrough
+		default:
+			if !slow(err) {
+				wait = failures.next()
+			}
 			s.client.event(Event{Kind: EventRenewFailed, Remaining: margin, Took: took, Err: err})
 		}
 	}
@@ -45,14 +51,32 @@ func (s *session) untilRenewal() time.Duration {
 	return s.granted/3 - elapsed
 }
 
-// keepAlive makes one attempt and returns the trust that was left when it ended. It may
-// take half of what is left, so that an answer that never comes still leaves time for
-// further attempts on a fresh connection.
+// slow reports that a renewal has renewed some entries and had no time for the others.
+func slow(err error) bool {
+	var partial *driver.PartialRenewal
+	return errors.As(err, &partial) && partial.Slow
+}
+
+// attemptLocked is how long a renewal may take: half of what the oldest entry has left, so that an answer that
+// never comes still leaves time for further attempts on a fresh connection. After one that got on but was not
+// ready it is three quarters: halves of halves would be too short for the round trip of a slice. Not all of it: what the
+// driver renews counts here when KeepAlive returns, and the oldest entry's time must not be over by then.
+func (s *session) attemptLocked() time.Duration {
+	left := min(s.remainingLocked(), s.late.soonest(s.margin))
+	part := left / 2
+	if slow(s.lastErr) {
+		part = left - left/4
+	}
+	return max(part, minMargin/2)
+}
+
+// keepAlive makes one attempt and returns the trust that was left when it ended, in the oldest entry. Those that
+// a slow store had no time for are late, and end one by one: the session goes on with those that were renewed.
 func (s *session) keepAlive() (margin time.Duration, err error) {
 	s.mu.Lock()
-	left := s.remainingLocked()
+	attempt := s.attemptLocked()
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(s.done, max(left/2, minMargin/2))
+	ctx, cancel := context.WithTimeout(s.done, attempt)
 	defer cancel()
 
 	sent := now() // before the call: a slow answer must not lengthen the lease
@@ -63,13 +87,13 @@ func (s *session) keepAlive() (margin time.Duration, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	margin = s.remainingLocked()
 	if partial := new(driver.PartialRenewal); errors.As(err, &partial) {
 		s.sent, s.granted = sent, partial.Granted
 		s.late = s.lateLocked(sent, partial.Late)
 		s.timer.Reset(0) // it may be asleep for longer than those have left
 	}
 	s.lastErr = err
+	margin = min(s.remainingLocked(), s.late.soonest(s.margin))
 	if err == nil {
 		s.sent, s.granted, s.late = sent, granted, nil
 	}

@@ -191,6 +191,10 @@ type PartialRenewal struct {
 	// Granted from before the call.
 	Late map[string]time.Duration
 
+	// Slow: there was too little time for all, and every server got on with what it was asked. The core then
+	// renews again at once, for as long as the oldest entry allows.
+	Slow bool
+
 	Err error // why; never nil
 }
 

@@ -36,10 +36,8 @@ type Tally struct {
 
 // Answer makes the result of KeepAlive.
 //
-// If there was too little time, the answer is the least that any entry has left: the core then
-// renews again soon, beginning with the oldest. But not if that is little: the trust in thousands
-// of locks that were just renewed must not end with the one that was not. Then the answer names
-// the late entries.
+// If not all were renewed, the answer names the late entries, which keep their own time: the trust in thousands of
+// locks that were just renewed must not end with one that was not.
 func (t *Tally) Answer(ctx context.Context) (time.Duration, error) {
 	if len(t.Late) == 0 {
 		return t.TTL, nil
@@ -54,14 +52,7 @@ func (t *Tally) Answer(ctx context.Context) (time.Duration, error) {
 	if len(t.Late) >= t.All {
 		return 0, err
 	}
-	least := t.TTL
-	for _, left := range t.Late {
-		least = min(least, left)
-	}
-	if !t.ServerFailed && least > t.TTL/2 {
-		return least, nil
-	}
-	return 0, &driver.PartialRenewal{Granted: t.TTL, Late: t.Late, Err: err}
+	return 0, &driver.PartialRenewal{Granted: t.TTL, Late: t.Late, Err: err, Slow: !t.ServerFailed}
 }
 
 var errUnanswered = errors.New("not all entries were renewed")
