@@ -232,7 +232,7 @@ func (d *diagnosis) lease() {
 	_, _ = s.KeepAlive(ctx) // which finds a proxy; others have said what is wrong
 	if d.proxied = s.(*session).proxied.Load(); d.proxied {
 		d.add(driver.Warn, "proxy", "name the members in the URL, or see docs/backends/etcd.md for what is different",
-			"etcd grpc-proxy renews leases by itself: a client that is cut off can block others for two TTLs, and no TTL should be shorter than 5s")
+			"etcd grpc-proxy renews leases by itself: a renewal takes up to half a second, so that no TTL should be shorter than 5s, and a client that is cut off during one can block others for two TTLs")
 	}
 	_ = s.Close(ctx) // without an answer it runs out by itself
 }
