@@ -128,7 +128,7 @@ func readBallot(i int, r redisconn.Reply) ballot {
 	b := ballot{node: i, vote: unclear, err: r.Err}
 	parts, _ := r.Value.([]any)
 	switch {
-	case redisconn.NotSent(r.Err), redisconn.Answered(r.Err) == "WRONGTYPE":
+	case redisconn.NotSent(r.Err), redisconn.Answered(r.Err) == "WRONGTYPE", redisconn.Replica(r.Err):
 		b.vote = none
 	case r.Err != nil:
 	case len(parts) == 2 && parts[0] == int64(1):

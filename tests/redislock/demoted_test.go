@@ -2,10 +2,8 @@ package redislock_test
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +11,30 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 )
+
+// The same for a client that holds nothing, so that no renewal of its own meets the refusal, and whose grants
+// wait for replicas, over connections of their own.
+func TestDemotedBehindNameReplicated(t *testing.T) {
+	t.Parallel()
+	old := backends.StartRedis(t, backends.RedisOptions{})
+	next := backends.StartRedis(t, backends.RedisOptions{})
+	follow := func(replica, master *backends.Redis) {
+		host, port, _ := net.SplitHostPort(master.Addr)
+		do(t, replica, "REPLICAOF", host, port)
+		linked(t, replica)
+	}
+	follow(next, old)
+	name := testkit.Proxy(t, old.Addr)
+	c := client(t, "redis://"+name.Addr()+"?wait=1&quarantine=off")
+	testkit.Release(t, testkit.Lock(t, c, "before"))
+
+	do(t, next, "REPLICAOF", "NO", "ONE")
+	if err := name.Redirect(next.Addr); err != nil {
+		t.Fatal(err)
+	}
+	follow(old, next)
+	testkit.Release(t, testkit.Lock(t, c, "after"))
+}
 
 // A master that is demoted behind a fixed name keeps its connections. Clients that were connected find the new
 // master by the name, without a restart: what they hold is renewed there, and they lock anew.
@@ -25,8 +47,8 @@ func TestDemotedBehindName(t *testing.T) {
 			host, port, _ := net.SplitHostPort(old.Addr)
 			do(t, next, "REPLICAOF", host, port)
 			linked(t, next)
-			name := startName(t, old.Addr)
-			c, err := hasp.Open(t.Context(), "redis://"+name.Addr().String()+"?ttl=6s&strategy="+strategy)
+			name := testkit.Proxy(t, old.Addr)
+			c, err := hasp.Open(t.Context(), "redis://"+name.Addr()+"?ttl=6s&strategy="+strategy)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -42,7 +64,9 @@ func TestDemotedBehindName(t *testing.T) {
 				return nil
 			})
 			do(t, next, "REPLICAOF", "NO", "ONE")
-			name.target.Store(next.Addr)
+			if err := name.Redirect(next.Addr); err != nil {
+				t.Fatal(err)
+			}
 			nextHost, nextPort, _ := net.SplitHostPort(next.Addr)
 			do(t, old, "REPLICAOF", nextHost, nextPort) // it closes no connection of a client
 
@@ -66,40 +90,4 @@ func replicationOffset(t *testing.T, server *backends.Redis) string {
 	_, after, _ := strings.Cut(do(t, server, "INFO", "replication"), "\nmaster_repl_offset:")
 	offset, _, _ := strings.Cut(after, "\r")
 	return offset
-}
-
-// name is a fixed address whose new connections lead to the target.
-type name struct {
-	net.Listener
-	target atomic.Value // string
-}
-
-func startName(t *testing.T, target string) *name {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &name{Listener: l}
-	n.target.Store(target)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				s, err := net.Dial("tcp", n.target.Load().(string))
-				if err != nil {
-					return
-				}
-				defer s.Close()
-				go func() { io.Copy(s, c); s.Close() }()
-				io.Copy(c, s)
-			}()
-		}
-	}()
-	return n
 }

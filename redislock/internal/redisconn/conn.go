@@ -204,6 +204,12 @@ func (cfg Config) unconnected(err error) error {
 	return err
 }
 
+// Replica reports that a server has answered that it is a replica, and has done nothing.
+func Replica(err error) bool {
+	code := Answered(err)
+	return code == "READONLY" || code == "MASTERDOWN"
+}
+
 // RefusedNow reports that a server has answered a request, has changed nothing, and will do it when it is asked again: it loads its file,
 // its disk fails, it is a replica for a moment or waits for its replicas. Not if the key is another program's, or the server
 // does not let us do it at any time.

@@ -220,3 +220,25 @@ func TestRedialOfANodeWithoutHost(t *testing.T) {
 		t.Errorf("the connection %v is open", after)
 	}
 }
+
+// A renewal that has run out of time closes the connections to a silent server, and is about to be
+// repeated: it does not wait for each of those that are kept for requests that wait for replicas.
+func TestRedialOfSilentServer(t *testing.T) {
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	c := connect(t, redisconn.Config{Addrs: []string{server.Addr}})
+	const connections = 12
+	var wg sync.WaitGroup
+	for range connections {
+		wg.Go(func() { c.Eval(t.Context(), one, redisconn.Call{Keys: []string{"k"}}, 1) }) // there is no replica
+	}
+	wg.Wait()
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Resume()
+	began := time.Now()
+	c.Redial("")
+	if took := time.Since(began); took > connections*time.Second/2 { // the client library waits a second for each
+		t.Errorf("it took %s to close the connections", took)
+	}
+}

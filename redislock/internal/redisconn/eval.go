@@ -12,19 +12,20 @@ import (
 )
 
 func (c *rueidisConn) Eval(ctx context.Context, s *Script, call Call, replicas int) Reply {
-	if replicas > 0 {
-		return c.one(ctx, func(ctx context.Context, _ rueidis.CommandClient) Reply {
-			return c.evalReplicated(ctx, s, call, replicas)
-		})
-	}
 	ask := func() Reply {
+		if replicas > 0 {
+			return c.one(ctx, func(ctx context.Context, _ rueidis.CommandClient) Reply {
+				return c.evalReplicated(ctx, s, call, replicas)
+			})
+		}
 		return c.either(ctx, func(ctx context.Context, client rueidis.CommandClient) Reply {
 			return evalOnce(ctx, client, s, call)
 		})
 	}
 	r := ask()
 	if c.demoted(r) {
-		// It has done nothing, so that asking again repeats nothing. The name may lead to another server by now.
+		// It has done nothing, so that asking again repeats nothing. The name may lead to another
+		// server by now.
 		r = ask()
 	}
 	return r
@@ -38,7 +39,7 @@ const redialPause = time.Second
 // server that becomes a replica keeps its connections, and a client that keeps them, too, would never
 // find the master that a fixed name leads to since.
 func (c *rueidisConn) demoted(r Reply) bool {
-	if code := Answered(r.Err); code != "READONLY" && code != "MASTERDOWN" || c.topology == Cluster || c.dialer == nil {
+	if !Replica(r.Err) || c.topology == Cluster || c.dialer == nil {
 		return false
 	}
 	now := time.Now().UnixNano()
@@ -123,7 +124,7 @@ func (w *waitConns) drop() {
 	w.idle = nil
 	w.mu.Unlock()
 	for _, d := range all {
-		d.Close() // which calls drop again, with nothing left
+		go d.Close() // which waits for a second if the server is silent, and calls drop again
 	}
 }
 

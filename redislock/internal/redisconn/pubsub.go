@@ -220,7 +220,7 @@ func (p *pubsub) drop(l *pubsubConn, channel string, s *subscription) {
 		if p.conn == l {
 			p.conn = nil
 		}
-		l.conn.Close()
+		go l.conn.Close() // it waits for a second if the server is silent
 	}
 }
 
