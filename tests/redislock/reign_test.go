@@ -35,6 +35,27 @@ func TestTwoFailovers(t *testing.T) {
 	}
 }
 
+// A server draws another replication id when its first replica is attached, by a backup, say. That is
+// no other reign: it has forgotten nothing, also if it was flushed once.
+func TestFirstReplica(t *testing.T) {
+	t.Parallel()
+	master := newReplica(t)
+	do(t, master, "FLUSHALL")
+	c := client(t, master.URL(), hasp.WithTTL(T))
+	testkit.Release(t, testkit.LockDespiteErrors(t, c, "a"))
+	reign := func() string {
+		_, after, _ := strings.Cut(do(t, master, "INFO", "replication"), "master_replid:")
+		return after[:40]
+	}
+	before := reign()
+	follow(t, newReplica(t), master)
+	if reign() == before {
+		t.Fatal("the replication id is the same")
+	}
+	wantTry(t, c, "a", nil)
+	wantTry(t, client(t, master.URL(), hasp.WithTTL(time.Minute)), "a", nil)
+}
+
 // sides is a master that was replaced, and goes on with those of its clients and replicas that are
 // cut off with it.
 type sides struct {

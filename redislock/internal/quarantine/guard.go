@@ -266,7 +266,7 @@ func (g *Guard) Examine(ctx context.Context, n redisconn.Node, x *redisconn.Exam
 	lease := time.Duration(max(longest, before)) * time.Microsecond
 	cure := "wait, or write its run id to hasp:new and delete " + g.mark("") + " if you know better"
 	switch {
-	case reign != x.Fields["master_replid"]:
+	case !strings.HasPrefix(reign, x.Fields["master_replid"]+"/"):
 		x.Add(driver.Warn, subject, fmt.Sprintf("the server was started again, or promoted, since the last lock: it grants none "+
 			"until it is up for %s, or for so long from the next request on", lease), "")
 	case till == 0:

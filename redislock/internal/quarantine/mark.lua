@@ -11,9 +11,11 @@
 --
 -- where
 --
---   REIGN   the replication id of the server when it wrote the mark. Redis draws one when a
---           process starts and when a replica is promoted. So it differs after a restart, and in
---           each reign of a master, also if it was a replica in between and has the data of another.
+--   REIGN   the replication id and the run id of the server when it wrote the mark. Redis draws a
+--           replication id when a process starts and when a replica is promoted. So it differs
+--           after a restart, and in each reign of a master, also if it was a replica in between and
+--           has the data of another. One is also drawn when the first replica comes or the last has
+--           been away for an hour: then the run id is the same, and the process was not promoted.
 --   TILL    the server's time from which it grants. 0: see "confirmed" below.
 --   VERSION grows with each change; a moment of the server's time.
 --   LONGEST the longest TTL that was used since VERSION, and
@@ -83,9 +85,10 @@ local function closedUntil(now, ttl)
   local waits, confirmed = how ~= '-' and how ~= '+', how == 'c'
   -- Who may not ask which reign it is takes the mark's word for it. With another text for the same reign,
   -- clients with the right to INFO and clients without would close the server for each other by turns.
-  local reign = string.match(info('replication'), 'master_replid:(%x+)') or of or '0'
+  local reign = string.match(info('replication'), 'master_replid:(%x+)') or string.match(of or '', '^%x+') or '0'
   local last = version + math.max(longest, before) -- of the period
-  if of == reign and text == saw and till > 0 and till <= now and (not ttl or ttl <= longest and now < last) then
+  local same = of and string.find(of, reign .. '/', 1, true) == 1
+  if same and text == saw and till > 0 and till <= now and (not ttl or ttl <= longest and now < last) then
     tell = ''
     return till
   end
@@ -97,14 +100,17 @@ local function closedUntil(now, ttl)
     return stats ~= '' and (string.match(stats, 'cmdstat_swapdb:calls=(%d+)') or '0') or nil
   end
 
+  local run = string.match(info('server'), 'run_id:(%x+)') or '0'
+
   -- started is the latest moment at which a process can have forgotten something that no client tells of:
   -- its start if it has never been promoted and never had keys removed in bulk or brought from elsewhere,
   -- else now. INFO counts whole seconds, and the commands since CONFIG RESETSTAT, which counts itself. DEL
   -- by hand is not seen: it forgets what the operator wanted to be forgotten.
   local function started()
     local stats = info('commandstats')
-    if not string.find(info('replication'), 'second_repl_offset:-1', 1, true)
-      or not string.find(stats, 'cmdstat_', 1, true)
+    local promoted = not string.find(info('replication'), 'second_repl_offset:-1', 1, true)
+    if not promoted and of and run ~= '0' and string.sub(of, -#run) == run then return 0 end
+    if promoted or not string.find(stats, 'cmdstat_', 1, true)
       or string.match(info('stats'), 'evicted_keys:(%d+)') ~= '0' then
       return now
     end
@@ -118,14 +124,14 @@ local function closedUntil(now, ttl)
   -- saidNew reports the operator's word. It counts while there is no mark.
   local function saidNew()
     local word = redis.pcall('GET', 'hasp:new' .. (string.match(mark, ':{.*}$') or ''))
-    return type(word) == 'string' and word == string.match(info('server'), 'run_id:(%x+)')
+    return word == run
   end
 
   local replaced = text and not of
     or sawID and (not of or sawID == id and sawVersion > version
       or sawID ~= id and not string.find(',' .. former .. ',', ',' .. sawID .. ',', 1, true))
     or not sawID and of and (swapped() or swaps) ~= swaps
-  local doubt = replaced or of ~= reign
+  local doubt = replaced or not same
   local span = math.max(longest, before, sawLongest, ttl or 1000000)
   local opened, covered = till, not doubt and till > 0 and ttl and ttl <= longest
   if not doubt then
@@ -154,11 +160,11 @@ local function closedUntil(now, ttl)
       if #ids < 3 then ids[#ids + 1] = other end
     end
     former = #ids > 0 and table.concat(ids, ',') or '-'
-    id = string.sub(reign, 1, 8) .. '.' .. string.format('%.0f', now)
+    id = string.sub(run, 1, 8) .. '.' .. string.format('%.0f', now)
   end
-  if doubt then swaps = swapped() or swaps or '0' end
+  if doubt then swaps, of = swapped() or swaps or '0', reign .. '/' .. run end
   local function written()
-    return string.format('%.0f %.0f %s %.0f %s %s %.0f %s', till, longest, reign, before, swaps, former, version, id)
+    return string.format('%.0f %.0f %s %.0f %s %s %.0f %s', till, longest, of, before, swaps, former, version, id)
   end
   local new = written()
   if new ~= text then
