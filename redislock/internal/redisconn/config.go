@@ -93,7 +93,6 @@ func Parse(u *url.URL, p *driver.Params, secure bool) (Config, error) {
 // There is one connection and not several, so that requests keep their order and a server has few
 // connections.
 func (cfg Config) options(d *dialer) rueidis.ClientOption {
-	d.secure = cfg.Secure
 	nd := net.Dialer{
 		Timeout:         cfg.ConnectTimeout,
 		KeepAlive:       pingInterval, // rueidis's

@@ -29,6 +29,7 @@ type idleConn struct {
 // openIdleConn connects to a single server. nil without an error is a node of a cluster.
 func openIdleConn(cfg Config) (*idleConn, error) {
 	s := &idleConn{turn: make(chan struct{}, 1), dialer: newDialer(func() {})}
+	s.dialer.secure = cfg.Secure
 	o := cfg.options(s.dialer)
 	o.ForceSingleClient, o.AlwaysPipelining = true, false
 	// No ping: one that met a request would make rueidis use this connection as it uses the shared

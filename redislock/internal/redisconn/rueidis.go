@@ -84,6 +84,7 @@ func open(cfg Config) (*rueidisConn, error) {
 		c.healthy.Store(false)
 		c.waiting.drop()
 	})
+	c.dialer.secure = cfg.Secure // before anything dials
 	var err error
 	if cfg.Sentinel == "" && len(cfg.Addrs) == 1 {
 		if c.idle, err = openIdleConn(cfg); err != nil {
