@@ -39,8 +39,6 @@ type notifier struct {
 	idle     []*peer // neither watched nor signalled lately, oldest first
 	reserve  int     // a descriptor to give away for a signal when the process has no other; -1 if it has been
 
-	changes *fileChanges // in queue files, for Watch; nil without watchers
-
 	events [64]unix.EpollEvent // for the goroutine
 	buf    [signalPipeSize]byte
 }
@@ -111,9 +109,6 @@ func (p *notifier) handle(fd int) {
 	defer p.mu.Unlock()
 	if o := p.byFD[fd]; o != nil {
 		p.dropLocked(o)
-	}
-	if c := p.changes; c != nil && c.fd == fd {
-		c.read(p.buf[:])
 	}
 	if s := p.sessions[fd]; s != nil {
 		p.readSignalsLocked(s, fd)

@@ -112,8 +112,3 @@ func (p *notifier) unwatch(w *waiter) {
 	defer p.mu.Unlock()
 	delete(p.waiting, w)
 }
-
-// watchFile leaves it to the caller to look often.
-func (p *notifier) watchFile(*waiter, int) (poll time.Duration, stop func()) {
-	return watchPoll, func() {}
-}
