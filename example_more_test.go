@@ -262,12 +262,41 @@ func ExampleLease_Export() {
 	// <nil>
 }
 
+// syncLocker is a lock for code that asks for a sync.Locker, and so knows neither contexts nor
+// errors. Such code cannot stop its work when the lock is lost: failed, which is told at once, ends the
+// program (log.Fatal). It must not return from a Lock that has failed.
+type syncLocker struct {
+	mutex  *hasp.Mutex
+	failed func(error)
+	lease  *hasp.Lease // of who has locked, until it unlocks
+}
+
+func (s *syncLocker) Lock() {
+	lease, err := s.mutex.Lock(context.Background())
+	if err != nil {
+		s.failed(err)
+		panic(err) // to return would be to say that it holds
+	}
+	s.lease = lease
+	context.AfterFunc(lease.Context(), func() {
+		if errors.Is(lease.Err(), hasp.ErrLost) {
+			s.failed(lease.Err())
+		}
+	})
+}
+
+func (s *syncLocker) Unlock() {
+	lease := s.lease // before the next one locks
+	s.lease = nil
+	lease.Unlock()
+}
+
 // A condition that waits for work, under a lock of many machines. Its Wait gives the lock back and takes it again.
-func ExampleSyncLocker() {
+func Example_syncLocker() {
 	c := open()
 	defer c.Close()
 	fatal := func(err error) { log.Fatal(err) } // lost: the program must not go on
-	cond := sync.NewCond(hasp.SyncLocker(context.Background(), c.Mutex("queue"), fatal))
+	cond := sync.NewCond(&syncLocker{mutex: c.Mutex("queue"), failed: fatal})
 
 	var work []string
 	go func() {
