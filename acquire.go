@@ -11,7 +11,7 @@ import (
 
 // acquire is the only acquisition path: check, wait in the local queue, enqueue, wait, leave if it
 // came to nothing.
-func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, error) {
+func (c *Client) acquire(ctx context.Context, r *request, err error) (*Lease, error) {
 	if err == nil {
 		err = c.check(ctx, r)
 	}
@@ -28,37 +28,37 @@ func (c *Client) acquire(ctx context.Context, r *Request, err error) (*Lease, er
 	}
 	r.owner = whileHolding(h, r.owner, r.holds)
 	r.began = time.Now()
-	l, err := c.acquirer.Acquire(ctx, r)
-	if l == nil && err == nil {
-		err = errNoLease
-	}
+	l, err := c.enter(ctx, r)
 	if err != nil {
 		kind := EventFailed
 		if errors.Is(err, ErrBusy) {
 			kind = EventBusy
 		}
-		c.event(Event{Kind: kind, Context: ctx, Name: r.name, Wait: time.Since(r.began), Err: err})
+		c.event(r.told(Event{Kind: kind, Context: ctx, Wait: time.Since(r.began), Err: err}))
 		return nil, c.wrap(ctx, r.op, r.name, err)
-	}
-	if len(c.cfg.middleware) > 0 {
-		l.adopt(ctx)
 	}
 	c.acquired(ctx, r, l)
 	return l, nil
 }
 
 // acquired begins a new lease.
-func (c *Client) acquired(ctx context.Context, r *Request, l *Lease) {
+func (c *Client) acquired(ctx context.Context, r *request, l *Lease) {
 	if c.observed() {
-		c.event(Event{Kind: EventAcquired, Context: ctx, Name: r.name, Token: l.Token(), Wait: l.since.at.Sub(r.began)})
+		c.event(r.told(Event{Kind: EventAcquired, Context: ctx, Token: l.Token(), Wait: l.since.at.Sub(r.began)}))
 	}
 	if r.revoked != nil {
 		go c.listen(l, r) // ends with the lease
 	}
 }
 
+// told adds to the event that ends an acquisition what was asked for.
+func (r *request) told(e Event) Event {
+	e.Name, e.Op, e.Units, e.Capacity = r.name, r.op, r.units, r.capacity
+	return e
+}
+
 // check refuses what is wrong before any I/O.
-func (c *Client) check(ctx context.Context, r *Request) error {
+func (c *Client) check(ctx context.Context, r *request) error {
 	if ctx == nil {
 		return errNilContext
 	}
@@ -75,7 +75,7 @@ func (c *Client) check(ctx context.Context, r *Request) error {
 }
 
 // enter is the way to the store: past those of this process who came before.
-func (c *Client) enter(ctx context.Context, r *Request) (*Lease, error) {
+func (c *Client) enter(ctx context.Context, r *request) (*Lease, error) {
 	switch {
 	case r.noWait:
 		return c.inQueue(ctx, r)
@@ -86,7 +86,7 @@ func (c *Client) enter(ctx context.Context, r *Request) (*Lease, error) {
 	}
 }
 
-func (c *Client) inLocalQueue(ctx context.Context, r *Request) (l *Lease, err error) {
+func (c *Client) inLocalQueue(ctx context.Context, r *request) (l *Lease, err error) {
 	if err := c.localQueues.enter(ctx, r); err != nil {
 		return nil, c.overdue(ctx, r, contextError(ctx))
 	}
@@ -98,7 +98,7 @@ func (c *Client) inLocalQueue(ctx context.Context, r *Request) (l *Lease, err er
 // with our entry: a new id, a place at the end. Trouble before we ever stood in the queue
 // is the caller's to know at once (the address may be wrong); after that a waiter outlives
 // a restart of the server, for as long as its context lets it.
-func (c *Client) inQueue(ctx context.Context, r *Request) (*Lease, error) {
+func (c *Client) inQueue(ctx context.Context, r *request) (*Lease, error) {
 	var b backoff
 	for queued, goneAgain := false, 0; ; {
 		s, err := c.session(ctx)
@@ -144,7 +144,7 @@ func unreachable(err error) bool {
 
 // acquire puts one entry into this session and waits until it holds. queued reports
 // whether the store has confirmed the entry as waiting.
-func (s *session) acquire(caller context.Context, r *Request) (_ *Lease, queued bool, err error) {
+func (s *session) acquire(caller context.Context, r *request) (_ *Lease, queued bool, err error) {
 	// Ends with the caller's context or with the session (see interrupt): a waiter must not
 	// outlive either.
 	ctx, cancel := context.WithCancelCause(caller)

@@ -28,8 +28,6 @@ type Client struct {
 	looks       atomic.Int32 // see overdue
 	handOvers   localHandOvers
 
-	acquirer Acquirer // enter, behind the middleware
-
 	mu       sync.Mutex
 	closed   bool
 	sealed   bool     // Close waits for what is working, nothing may be added
@@ -61,7 +59,6 @@ func New(b driver.Backend, opts ...Option) (*Client, error) {
 		owner:   cfg.owner.encode(),
 		prefix:  strings.ToLower(rand.Text()[:16]) + "-", // 80 random bits
 	}
-	c.acquirer = c.chain()
 	c.open, c.closing = context.WithCancel(context.Background())
 	c.background, c.giveUp = context.WithCancel(context.Background())
 	if w, ok := b.(driver.Warner); ok && len(cfg.observe) > 0 {

@@ -26,10 +26,17 @@ const (
 
 // Event is told to an Observer.
 type Event struct {
-	Kind      EventKind
-	Context   context.Context // of the call that it is about, for its values; nil for events of the session
-	Backend   string
-	Name      string // of the lock; empty for events of the session
+	Kind    EventKind
+	Context context.Context // of the call that it is about, for its values; nil for events of the session
+	Backend string
+	Name    string // of the lock; empty for events of the session
+
+	// What was asked for, where an acquisition ends (acquired, busy, failed): Op is "lock", "read-lock",
+	// "acquire", "campaign for" and so on, or "try ..." of these; Units of Capacity are 1 for a reader,
+	// k for a semaphore's permits, all for a mutex, a writer and a candidate.
+	Op              string
+	Units, Capacity int64
+
 	Token     uint64
 	Wait      time.Duration
 	Hold      time.Duration

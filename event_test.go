@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 )
 
 // recorder keeps what it is told.
@@ -61,6 +62,9 @@ func TestEvents(t *testing.T) {
 			}
 			if e.Name != "a" || e.Backend != "mem://" || e.Token != l.Token() {
 				t.Errorf("%+v", e)
+			}
+			if e.Kind == hasp.EventAcquired && (e.Op != "lock" || e.Units != driver.Whole || e.Capacity != driver.Whole) {
+				t.Errorf("%s: %q of %d/%d", e.Kind, e.Op, e.Units, e.Capacity)
 			}
 		}
 		if events[1].Hold != time.Second {

@@ -173,27 +173,6 @@ func ExampleRevocable() {
 	// true <nil>
 }
 
-// A rule for names, for all locks of a client.
-func ExampleWithMiddleware() {
-	rule := func(next hasp.Acquirer) hasp.Acquirer {
-		return hasp.AcquirerFunc(func(ctx context.Context, r *hasp.Request) (*hasp.Lease, error) {
-			if !strings.HasPrefix(r.Name(), "billing/") {
-				return nil, errors.New("this service locks below billing/ only")
-			}
-			return next.Acquire(ctx, r)
-		})
-	}
-	c, _ := hasp.New(memlock.New().Backend(), hasp.WithMiddleware(rule))
-	defer c.Close()
-	_, err := c.Mutex("orders/42").Lock(context.Background())
-	fmt.Println(err)
-	_, err = c.Mutex("billing/42").Lock(context.Background())
-	fmt.Println(err)
-	// Output:
-	// hasp: lock "orders/42" at mem://: this service locks below billing/ only
-	// <nil>
-}
-
 // A leader that is paused beyond its TTL goes on writing when it wakes up. Its term's token
 // is smaller than the new leader's, and the resource refuses it.
 func ExampleElection_pausedLeader() {

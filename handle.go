@@ -3,6 +3,7 @@ package hasp
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // handle is the part that all primitives share: the name, and what its options say.
@@ -40,14 +41,27 @@ func (c *Client) handle(name string, capacity int64, opts []LockOption) handle {
 // the other must be told.
 var errHidden = fmt.Errorf("%w: it does not show who waits, so it cannot ask a holder or find a deadlock", ErrUnsupported)
 
-func (h *handle) ask(op string, units int64) *Request {
-	return &Request{
+func (h *handle) ask(op string, units int64) *request {
+	return &request{
 		op: op, name: h.name, units: units, capacity: h.capacity, owner: h.owner, requestOptions: h.cfg.requestOptions,
 	}
 }
 
-func (h *handle) try(op string, units int64) *Request {
+func (h *handle) try(op string, units int64) *request {
 	r := h.ask(op, units)
 	r.noWait = true
 	return r
+}
+
+// request is one acquisition.
+type request struct {
+	op              string // for messages: "lock", "try lock", "campaign for", ...
+	name            string
+	units, capacity int64
+	owner           string
+	value           []byte
+	noWait          bool
+	requestOptions
+	began    time.Time      // set by acquire
+	handOver *localHandOver // set by inHandOver
 }

@@ -68,7 +68,7 @@ type handOverWaiter struct {
 }
 
 // inHandOver acquires by way of the name's local hand-over.
-func (c *Client) inHandOver(ctx context.Context, r *Request) (*Lease, error) {
+func (c *Client) inHandOver(ctx context.Context, r *request) (*Lease, error) {
 	b, w := c.handOvers.join(ctx, r)
 	if w != nil {
 		select {
@@ -93,7 +93,7 @@ func (c *Client) inHandOver(ctx context.Context, r *Request) (*Lease, error) {
 }
 
 // charge makes a request the one in charge.
-func (b *localHandOver) charge(r *Request) {
+func (b *localHandOver) charge(r *request) {
 	b.all.mu.Lock()
 	defer b.all.mu.Unlock()
 	r.handOver, b.bound = b, r.handOverLimit
@@ -101,7 +101,7 @@ func (b *localHandOver) charge(r *Request) {
 
 // join makes the caller the one in charge of the name (no waiter is returned), or queues
 // it behind that one.
-func (g *localHandOvers) join(ctx context.Context, r *Request) (*localHandOver, *handOverWaiter) {
+func (g *localHandOvers) join(ctx context.Context, r *request) (*localHandOver, *handOverWaiter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := g.names[r.name]
@@ -231,6 +231,6 @@ func (e *entry) servesLocked(wanted limits) bool {
 
 // handsOver: only a lock that is taken whole has a next holder that needs no look at the
 // rest of the queue.
-func (r *Request) handsOver() bool {
+func (r *request) handsOver() bool {
 	return r.handOverLimit.most > 0 && !r.noWait && r.units == driver.Whole
 }

@@ -9,7 +9,7 @@ import (
 // goroutine has still to receive from it.
 func TestHandOverWaitersAreReused(t *testing.T) {
 	var all localHandOvers
-	r := &Request{name: "a"}
+	r := &request{name: "a"}
 	join := func() (*localHandOver, *handOverWaiter) { return all.join(context.Background(), r) }
 	b, _ := join()
 	_, lost := join()

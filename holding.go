@@ -55,7 +55,7 @@ func holderOf(ctx context.Context) holder {
 // holder has the leases that a goroutine holds, as its context tells.
 type holder interface {
 	// find returns the lease, if there is one, that waiting for r would wait for.
-	find(c *Client, r *Request) *Lease
+	find(c *Client, r *request) *Lease
 
 	// each calls yield for the leases that are held, until it returns false, which each returns.
 	each(yield func(*Lease) bool) bool
@@ -64,7 +64,7 @@ type holder interface {
 	outer() context.Context
 }
 
-func (l *Lease) find(c *Client, r *Request) *Lease {
+func (l *Lease) find(c *Client, r *request) *Lease {
 	if l.entry.session.client == c && l.entry.name == r.name && int64(l.entry.capacity) == r.capacity && l.Held() {
 		return l
 	}
@@ -98,7 +98,7 @@ func (t *takenLeases) add(l *Lease) {
 	t.byName[clientName{l.entry.session.client, l.entry.name}] = l
 }
 
-func (t *takenLeases) find(c *Client, r *Request) *Lease {
+func (t *takenLeases) find(c *Client, r *request) *Lease {
 	t.mu.Lock()
 	l := t.byName[clientName{c, r.name}]
 	t.mu.Unlock()
@@ -122,7 +122,7 @@ func (t *takenLeases) each(yield func(*Lease) bool) bool {
 
 func (t *takenLeases) outer() context.Context { return t.ctx }
 
-func (m *MultiLease) find(c *Client, r *Request) *Lease { return m.taken.find(c, r) }
+func (m *MultiLease) find(c *Client, r *request) *Lease { return m.taken.find(c, r) }
 
 func (m *MultiLease) each(yield func(*Lease) bool) bool { return m.taken.each(yield) }
 
@@ -157,7 +157,7 @@ func newBoundLeases(of holder, ctx context.Context) *boundLeases {
 	return b
 }
 
-func (b *boundLeases) find(c *Client, r *Request) *Lease {
+func (b *boundLeases) find(c *Client, r *request) *Lease {
 	if l := b.of.find(c, r); l != nil {
 		return l
 	}
@@ -177,7 +177,7 @@ func (b *boundLeases) outer() context.Context { return b.ctx }
 
 // holding returns the lease, if any, of the holder that a context was made from and that waiting for r would
 // wait for. Semaphores are left alone: to take a second permit is no mistake in itself.
-func holding(h holder, c *Client, r *Request) *Lease {
+func holding(h holder, c *Client, r *request) *Lease {
 	if r.capacity != driver.Whole {
 		return nil
 	}

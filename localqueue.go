@@ -34,14 +34,14 @@ type localQueue struct {
 
 type localWaiter struct {
 	turn chan struct{}
-	r    *Request
+	r    *request
 }
 
 // gateGroup bounds how many enter together, so that a crowd is no burst for the store.
 const localGroup = 128
 
 // enter waits for the turn of r. After an error, leave must not follow; otherwise it must.
-func (g *localQueues) enter(ctx context.Context, r *Request) error {
+func (g *localQueues) enter(ctx context.Context, r *request) error {
 	g.mu.Lock()
 	if g.names == nil {
 		g.names = map[string]localQueue{}
@@ -77,13 +77,13 @@ func (g *localQueues) enter(ctx context.Context, r *Request) error {
 }
 
 // leave passes the turn on. granted says that r has got what it wanted.
-func (g *localQueues) leave(r *Request, granted bool) {
+func (g *localQueues) leave(r *request, granted bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.leaveLocked(r, granted)
 }
 
-func (g *localQueues) leaveLocked(r *Request, granted bool) {
+func (g *localQueues) leaveLocked(r *request, granted bool) {
 	at := g.names[r.name]
 	if at.inside--; at.inside > 0 {
 		g.names[r.name] = at
@@ -105,7 +105,7 @@ func (g *localQueues) leaveLocked(r *Request, granted bool) {
 }
 
 // beside is how many of the first waiters can hold beside r and each other.
-func (at localQueue) beside(r *Request) int {
+func (at localQueue) beside(r *request) int {
 	used := r.units
 	for i, w := range at.waiters {
 		if used += w.r.units; i == localGroup || w.r.capacity != r.capacity || used > r.capacity {

@@ -23,7 +23,7 @@ func TestLocalQueueUnderCancellation(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			name := []string{"a", "b"}[i%2]
-			r := &Request{name: name, units: driver.Whole, capacity: driver.Whole}
+			r := &request{name: name, units: driver.Whole, capacity: driver.Whole}
 			for range 50 {
 				ctx, cancel := context.WithTimeout(context.Background(), rand.N(50*time.Microsecond))
 				if err := g.enter(ctx, r); err == nil {
@@ -65,7 +65,7 @@ func TestLocalQueueLetsCompatibleTogether(t *testing.T) {
 		{true, 1, nil, 0},
 	} {
 		var g localQueues
-		first := &Request{name: "a", units: c.first, capacity: capacity}
+		first := &request{name: "a", units: c.first, capacity: capacity}
 		if err := g.enter(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestLocalQueueLetsCompatibleTogether(t *testing.T) {
 		for _, units := range c.behind {
 			waiting := len(g.waiting("a"))
 			all.Go(func() {
-				_ = g.enter(ctx, &Request{name: "a", units: units, capacity: capacity})
+				_ = g.enter(ctx, &request{name: "a", units: units, capacity: capacity})
 			})
 			for len(g.waiting("a")) == waiting {
 				runtime.Gosched()

@@ -22,8 +22,6 @@ type config struct {
 	margin  time.Duration // 0: the default for the granted TTL
 	owner   Owner
 	observe []Observer
-
-	middleware []func(Acquirer) Acquirer
 }
 
 // Option sets something of a whole Client.

@@ -19,7 +19,7 @@ func Reentrant() LockOption {
 }
 
 // again serves a request whose context holds the name already.
-func (l *Lease) again(ctx context.Context, r *Request) (*Lease, error) {
+func (l *Lease) again(ctx context.Context, r *request) (*Lease, error) {
 	if !r.reentrant {
 		return nil, fmt.Errorf("%w: this context already holds the lock, and would wait for itself for ever (see Reentrant)", ErrDeadlock)
 	}

@@ -27,7 +27,7 @@ func RevocableAtRenewal(f func(by Owner)) LockOption {
 }
 
 // listen tells f who asks for the lock, for as long as the lease is held.
-func (c *Client) listen(l *Lease, r *Request) {
+func (c *Client) listen(l *Lease, r *request) {
 	told := map[string]bool{} // by id, those that ask at this moment: an entry that has gone does not come back
 	tell := func(q Queue) {
 		asking := map[string]bool{}

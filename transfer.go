@@ -132,8 +132,7 @@ var (
 
 // Import takes over a lease that another client has exported (see [Lease.Export]) on the
 // same store. ctx bounds the call, and its values are those of the lease's context. Of the
-// options, those that concern a holder apply, from now on; middleware is not asked, since
-// nothing new is acquired. It does not wait for anybody.
+// options, those that concern a holder apply, from now on. It does not wait for anybody.
 //
 // The error wraps ErrNotHeld if there is nothing to take over: somebody was faster with the
 // same text, or its time is over; ErrInvalidOption if the text is none of Export's;
@@ -155,7 +154,7 @@ func (c *Client) Import(ctx context.Context, text string, opts ...LockOption) (*
 	r.began = time.Now()
 	l, err := c.importing(ctx, r, x)
 	if err != nil {
-		c.event(Event{Kind: EventFailed, Context: ctx, Name: r.name, Wait: time.Since(r.began), Err: err})
+		c.event(r.told(Event{Kind: EventFailed, Context: ctx, Wait: time.Since(r.began), Err: err}))
 		return nil, c.wrap(ctx, r.op, r.name, err)
 	}
 	c.acquired(ctx, r, l)
@@ -174,7 +173,7 @@ func parseExported(text string) (x exported, err error) {
 
 // importing adopts in the session of the moment, and in the next if that one turns out to
 // have ended: an idle one may have expired without anybody's fault.
-func (c *Client) importing(ctx context.Context, r *Request, x exported) (*Lease, error) {
+func (c *Client) importing(ctx context.Context, r *request, x exported) (*Lease, error) {
 	for {
 		s, err := c.session(ctx)
 		if err != nil {
@@ -198,7 +197,7 @@ func (c *Client) importing(ctx context.Context, r *Request, x exported) (*Lease,
 // adopt makes the exported entry one of this session's, under a new id. A request
 // without an answer is repeated under that id. If it comes to nothing, Leave removes what
 // the store may have given us; should the request arrive after that, no client renews it.
-func (s *session) adopt(caller context.Context, r *Request, x exported) (*Lease, error) {
+func (s *session) adopt(caller context.Context, r *request, x exported) (*Lease, error) {
 	ctx, cancel := context.WithCancelCause(caller)
 	defer cancel(nil)
 	e := &entry{

@@ -122,15 +122,7 @@ func TestCallbacksHaveTheCallersValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mine = "the caller"
 		var rec recorder
-		passed := 0
-		b, c, _ := pair(t, hasp.WithObserver(&rec), hasp.WithMiddleware(func(next hasp.Acquirer) hasp.Acquirer {
-			return hasp.AcquirerFunc(func(ctx context.Context, r *hasp.Request) (*hasp.Lease, error) {
-				if passed++; ctx.Value(noteKey{}) != mine {
-					t.Errorf("middleware: %v", ctx.Value(noteKey{}))
-				}
-				return next.Acquire(ctx, r)
-			})
-		}))
+		b, c, _ := pair(t, hasp.WithObserver(&rec))
 		ctx := context.WithValue(t.Context(), noteKey{}, mine)
 		for what, do := range map[string]func(func(context.Context) error) error{
 			"Do":    func(fn func(context.Context) error) error { return c.Do(ctx, "a", fn) },
@@ -158,8 +150,8 @@ func TestCallbacksHaveTheCallersValues(t *testing.T) {
 				t.Errorf("event %s: %v", e.Kind, e.Context.Value(noteKey{}))
 			}
 		}
-		if passed != 4 || !slices.Contains(kinds, hasp.EventLost) || !slices.Contains(kinds, hasp.EventReleased) {
-			t.Errorf("%d passed, %v", passed, kinds)
+		if !slices.Contains(kinds, hasp.EventLost) || !slices.Contains(kinds, hasp.EventReleased) {
+			t.Errorf("events %v", kinds)
 		}
 	})
 }

@@ -37,7 +37,7 @@ const (
 )
 
 // overdue adds to the error of a wait that its deadline has ended who holds the lock.
-func (c *Client) overdue(ctx context.Context, r *Request, err error) error {
+func (c *Client) overdue(ctx context.Context, r *request, err error) error {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err // it was cancelled: its caller does not want the lock any more
 	}

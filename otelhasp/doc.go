@@ -7,9 +7,9 @@
 //
 // # Spans
 //
-// A span for each acquisition, with the wait as an event in it. It ends when the acquisition
-// succeeds or fails; it is a child of the span in the caller's context. A loss is an event of the
-// span that was current when the lock was taken, if that is still being recorded.
+// A span for each acquisition, from the call until it succeeds or fails: a child of the span in the
+// caller's context. That the acquisition waits, or queues again, and the loss of the lock are events
+// of the caller's span, if that is still being recorded.
 //
 // # Metrics
 //

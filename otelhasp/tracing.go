@@ -1,9 +1,8 @@
 package otelhasp
 
 import (
-	"context"
-	"errors"
 	"strconv"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -24,7 +23,7 @@ type Options struct {
 	Names bool
 }
 
-// Tracing is a hasp.Observer and a middleware. Use both together. Safe for use by many goroutines
+// Tracing is a hasp.Observer. Safe for use by many goroutines
 // and clients.
 type Tracing struct {
 	tracer trace.Tracer
@@ -40,40 +39,41 @@ func New(o Options) *Tracing {
 }
 
 // Options are the options with which a client is traced.
-func (t *Tracing) Options() []hasp.Option {
-	return []hasp.Option{hasp.WithMiddleware(t.middleware), hasp.WithObserver(t)}
+func (t *Tracing) Options() []hasp.Option { return []hasp.Option{hasp.WithObserver(t)} }
+
+// acquisition makes the span of an acquisition that has ended. It begins when the caller called.
+func (t *Tracing) acquisition(e hasp.Event) {
+	attributes := []attribute.KeyValue{
+		attribute.Int64("hasp.units", e.Units), attribute.Int64("hasp.capacity", e.Capacity), attribute.String("hasp.store", e.Backend),
+	}
+	if t.names {
+		attributes = append(attributes, attribute.String("hasp.name", e.Name))
+	}
+	_, span := t.tracer.Start(e.Context, "hasp "+e.Op, trace.WithTimestamp(time.Now().Add(-e.Wait)),
+		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes...))
+	defer span.End()
+	switch e.Kind {
+	case hasp.EventAcquired:
+		// As a string: JSON and most viewers lose the last digits of such a number.
+		span.SetAttributes(attribute.String("hasp.token", strconv.FormatUint(e.Token, 10)))
+	case hasp.EventBusy:
+		span.SetAttributes(attribute.Bool("hasp.busy", true)) // an answer, not an error
+	default:
+		span.RecordError(e.Err)
+		span.SetStatus(codes.Error, "not acquired")
+	}
 }
 
-func (t *Tracing) middleware(next hasp.Acquirer) hasp.Acquirer {
-	return hasp.AcquirerFunc(func(ctx context.Context, r *hasp.Request) (*hasp.Lease, error) {
-		attributes := []attribute.KeyValue{
-			attribute.Int64("hasp.units", r.Units()), attribute.Int64("hasp.capacity", r.Capacity()),
-		}
-		if t.names {
-			attributes = append(attributes, attribute.String("hasp.name", r.Name()))
-		}
-		work, span := t.tracer.Start(ctx, "hasp "+r.Op(),
-			trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes...))
-		defer span.End()
-		l, err := next.Acquire(work, r)
-		switch {
-		case err == nil:
-			// As a string: JSON and most viewers lose the last digits of such a number.
-			span.SetAttributes(attribute.String("hasp.token", strconv.FormatUint(l.Token(), 10)))
-		case errors.Is(err, hasp.ErrBusy):
-			span.SetAttributes(attribute.Bool("hasp.busy", true)) // an answer, not an error
-		default:
-			span.RecordError(err)
-			span.SetStatus(codes.Error, "not acquired")
-		}
-		return l, err
-	})
-}
-
-// Observe is hasp.Observer's: what happens within an acquisition, and losses.
+// Observe is hasp.Observer's: an acquisition that has ended gets a span, and that of its caller is told
+// of what happened within it, and of losses.
 func (t *Tracing) Observe(e hasp.Event) {
 	if e.Context == nil {
 		return // of the session, and so of no span
+	}
+	switch e.Kind {
+	case hasp.EventAcquired, hasp.EventBusy, hasp.EventFailed:
+		t.acquisition(e)
+		return
 	}
 	span := trace.SpanFromContext(e.Context)
 	if !span.IsRecording() {
