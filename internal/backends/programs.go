@@ -6,6 +6,7 @@ import "testing"
 // most need.
 var (
 	chromium = &tool{name: "chromium", debs: []string{"chromium", "fonts-dejavu-core"}, files: []string{"/usr/bin/chromium"}}
+	nginx    = &tool{name: "nginx", debs: []string{"nginx-light"}, files: []string{"/usr/sbin/nginx"}}
 	npm      = &tool{name: "npm", debs: []string{"nodejs", "npm"}, files: []string{"/usr/bin/npm", "/usr/bin/node"}}
 	python   = &tool{name: "python with venv", debs: []string{"python3", "python3-venv"}, files: []string{"/usr/bin/python3", "/usr/lib/python3.*/ensurepip/__init__.py"}}
 )
@@ -15,6 +16,13 @@ func Chromium(tb testing.TB) string {
 	tb.Helper()
 	need(tb, chromium)
 	return chromium.path(0)
+}
+
+// Nginx returns the path of a reverse proxy. Debian's package starts one at port 80, which is not used.
+func Nginx(tb testing.TB) string {
+	tb.Helper()
+	need(tb, nginx)
+	return nginx.path(0)
 }
 
 // NPM returns the path of Node's package manager; node is in PATH then.

@@ -26,8 +26,8 @@ func TestConformanceOthers(t *testing.T) {
 	for name, store := range map[string]func(*testing.T) string{
 		"Etcd":     func(t *testing.T) string { return "etcd://" + backends.SharedEtcd(t).Addr },
 		"SetNX":    func(t *testing.T) string { return backends.SharedRedis(t).URL() + "?strategy=setnx" },
-		"Postgres": func(t *testing.T) string { return backends.SharedPostgres(t).URL() + "?strategy=table" },
-		"MariaDB":  func(t *testing.T) string { return backends.SharedMariaDB(t).URL() + "?strategy=table" },
+		"Postgres": func(t *testing.T) string { return backends.SharedPostgres(t).URL() },
+		"MariaDB":  func(t *testing.T) string { return backends.SharedMariaDB(t).URL() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := haspserve.New(t, store(t), "--ttl", conformTTL.String())

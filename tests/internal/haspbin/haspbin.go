@@ -12,7 +12,7 @@ import (
 	"github.com/hasplock/hasp/internal/serverprocess"
 )
 
-// Build builds hasp with the stores redis and etcd, and returns its file, which is removed when the
+// Build builds hasp with all stores but zookeeper, and returns its file, which is removed when the
 // process has ended.
 func Build(t testing.TB) string { return built(t, hasp) }
 
@@ -45,7 +45,7 @@ func build(program string) (string, error) {
 		return "", err
 	}
 	file := filepath.Join(dir, "hasp")
-	c := exec.Command("go", "build", "-tags", "grpcnotrace,nomysql,nopostgres,nozookeeper", "-o", file, program)
+	c := exec.Command("go", "build", "-tags", "grpcnotrace,nozookeeper", "-o", file, program)
 	c.Dir = filepath.Join(strings.TrimSpace(string(root)), "cmd", "hasp")
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
