@@ -213,7 +213,7 @@ func newConnMonitors(cfg *mysql.Config) (*connMonitors, error) {
 		return a, nil
 	}
 	c, err := mysql.NewConnector(cfg)
-	return &connMonitors{Connector: c}, err
+	return &connMonitors{Connector: connector{c, cfg}}, err
 }
 
 // Connect remembers which socket belongs to a connection, until the library closes it, as it

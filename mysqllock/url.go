@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"net"
@@ -55,24 +56,12 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := greet(ctx, p.work, cfg); err != nil {
+	var one int
+	if err := row(ctx, p.work, "SELECT 1", &one); err != nil {
 		p.close()
-		return nil, err
+		return nil, explainOpening(err, cfg.TLS != nil)
 	}
 	return open(p, o), nil
-}
-
-// greet asks one question. The library would wait for ever for a server that accepts the connection
-// and says nothing, as servers of other kinds do, which wait for their client's first word.
-func greet(ctx context.Context, p *pool, cfg *mysql.Config) error {
-	short, cancel := context.WithTimeoutCause(ctx, 2*cfg.Timeout, errSilent)
-	defer cancel()
-	var one int
-	err := row(short, p, "SELECT 1", &one)
-	if err != nil && context.Cause(short) == errSilent {
-		return fmt.Errorf("%s did not let us in within %s: is it the port of a MySQL server, and does it have connections left?", cfg.Addr, 2*cfg.Timeout)
-	}
-	return explainOpening(err, cfg.TLS != nil)
 }
 
 // explainOpening says what another setting can cure. A user, password or database that the server
@@ -81,8 +70,6 @@ func greet(ctx context.Context, p *pool, cfg *mysql.Config) error {
 func explainOpening(err error, encrypted bool) error {
 	var unknown x509.UnknownAuthorityError
 	switch n := number(err); {
-	case err == nil:
-		return nil
 	case n == errAnotherHost, n == errSecureTransport:
 		return fmt.Errorf("%w (%w)", err, driver.ErrInvalid)
 	case errors.Is(err, mysql.ErrUnknownPlugin), errors.Is(err, mysql.ErrCleartextPassword), errors.Is(err, mysql.ErrOldPassword):
@@ -214,7 +201,7 @@ func connect(cfg *mysql.Config, o Options) (pools, error) {
 	if err != nil {
 		return p, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
-	db := sql.OpenDB(c)
+	db := sql.OpenDB(connector{c, cfg})
 	if o.Strategy == StrategyTable {
 		p.kept, p.work = db, newPool(db, o.Connections)
 		db.SetMaxIdleConns(o.Connections + 1) // and that of a wait
@@ -232,6 +219,25 @@ func connect(cfg *mysql.Config, o Options) (pools, error) {
 	limit(db, defaultConnections)
 	limit(p.kept, o.Connections)
 	return p, nil
+}
+
+// connector bounds how long a new connection takes. The library bounds the dial, and then waits for
+// ever for a server that accepts and says nothing: one that has stopped, or of another kind, which
+// waits for its client's first word. A caller's context may have no end.
+type connector struct {
+	sqldriver.Connector
+	cfg *mysql.Config
+}
+
+func (c connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	most := 2 * c.cfg.Timeout
+	short, cancel := context.WithTimeoutCause(ctx, most, errSilent)
+	defer cancel()
+	made, err := c.Connector.Connect(short)
+	if err != nil && context.Cause(short) == errSilent {
+		return nil, fmt.Errorf("%s did not let us in within %s: is it the port of a MySQL server, and does it have connections left?", c.cfg.Addr, most)
+	}
+	return made, err
 }
 
 func limit(db *sql.DB, connections int) {
