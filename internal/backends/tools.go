@@ -27,6 +27,7 @@ var (
 	oldEtcd      = &tool{name: "etcd 3.4", debs: []string{"etcd-server"}, files: []string{"/usr/bin/etcd"}}
 	etcdctl      = &tool{name: "etcdctl", debs: []string{"etcd-client"}, files: []string{"/usr/bin/etcdctl"}}
 	newEtcd      = &tool{name: "a current etcd", make: buildEtcd}
+	kubeServer   = &tool{name: "a Kubernetes API server", make: buildKube}
 	postgresql   = &tool{name: "postgresql", debs: []string{"postgresql"}, files: []string{"/usr/lib/postgresql/*/bin/postgres", "/usr/lib/postgresql/*/bin/initdb"}}
 	mariadb      = &tool{name: "mariadb", debs: []string{"mariadb-server"}, files: []string{"/usr/sbin/mariadbd", "/usr/bin/mariadb-install-db"}}
 	pgbouncer    = &tool{name: "pgbouncer", debs: []string{"pgbouncer"}, files: []string{"/usr/sbin/pgbouncer"}}

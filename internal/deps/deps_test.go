@@ -36,6 +36,11 @@ var reasons = map[string]string{
 	"github.com/spf13/pflag":              "cobra's flags",
 	"go.etcd.io/etcd/api/v3":              "etcdlock: the messages of etcd's client",
 	"go.etcd.io/etcd/client/v3":           "etcdlock's client",
+	"github.com/minio/minio-go/v7":        "s3lock's client: conditions on PUT, and its own retries can be switched off",
+	"github.com/johannesboyne/gofakes3":   "s3lock's tests: a server of the protocol; tests only",
+	"k8s.io/api":                          "kubelock: the type of a Lease",
+	"k8s.io/apimachinery":                 "kubelock: what every object of Kubernetes has",
+	"k8s.io/client-go":                    "kubelock's client, without its typed clients",
 	"modernc.org/sqlite":                  "SQLite without cgo, to try sqlfence's dialect on; tests only",
 	"go.opentelemetry.io/otel":            "otelhasp: what it traces for",
 	"go.opentelemetry.io/otel/metric":     "otelhasp: what it counts for",
@@ -70,12 +75,15 @@ var mayImport = map[string][]string{
 	"./internal/fencetest":   {".", "./driver", "./fencing", "./hasptest", "./internal/testkit"}, // tests only: a real lock that is lost at will
 	// A driver's author needs nothing but this.
 	"./driver":              {},
-	"./driver/tlsparams":    {"./driver"}, // its own, so that only stores with TLS link that
-	"./drivertest":          {".", "./driver", "./internal/rulecases"},
-	"./hasptest":            {".", "./driver", "./internal/memstore"}, // tests of programs that lock
+	"./driver/tlsparams":    {"./driver"},                                                     // its own, so that only stores with TLS link that
+	"./drivertest":          {".", "./driver", "./internal/rulecases", "./internal/faultnet"}, // a silent store
+	"./hasptest":            {".", "./driver", "./internal/memstore"},                         // tests of programs that lock
 	"./drivertest/programs": {".", "./driver", "./drivertest", "pgregory.net/rapid"},
 
 	// A driver links its own store's client and no other's.
+	"./caslock":           {"./driver", "./internal/keepalive"}, // every store that can compare and swap
+	"./s3lock":            {"./driver", "./driver/tlsparams", "./caslock", "github.com/minio/minio-go/v7"},
+	"./kubelock":          {"./driver", "./caslock", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"},
 	"./memlock":           {"./driver", "./internal/memstore"},
 	"./internal/memstore": {"./driver"},
 	"./filelock":          {"./driver", "./internal/signal", "./internal/fstype", "golang.org/x/sys"},

@@ -23,6 +23,8 @@ var sources = map[string][]string{
 	"pglock":    {"pglock"},
 	"mysqllock": {"mysqllock", "driver/tlsparams"},
 	"filelock":  {"filelock"},
+	"kubelock":  {"kubelock"},
+	"s3lock":    {"s3lock", "driver/tlsparams"},
 	"memlock":   {"memlock"},
 	"httplock":  {"httplock", "driver/tlsparams"},
 }

@@ -22,12 +22,12 @@ const root = "github.com/hasplock/hasp"
 
 // published are the directories of the modules that programs import, and the command last.
 var published = []string{
-	".", "etcdlock", "mysqllock", "pglock", "redislock", "redislock/goredis", "zklock",
+	".", "etcdlock", "kubelock", "mysqllock", "pglock", "redislock", "redislock/goredis", "s3lock", "zklock",
 	"gocronhasp", "otelhasp", "promhasp", "drivertest/programs", "cmd/hasp",
 }
 
 // unpublished are those of the modules that no program imports.
-var unpublished = []string{"bench", "examples", "examples/driver", "interop", "internal/backends/etcdserver", "packaging", "tests"}
+var unpublished = []string{"bench", "examples", "examples/driver", "interop", "internal/backends/etcdserver", "internal/backends/kubeserver", "packaging", "tests"}
 
 const usage = "usage: modules weigh | release VERSION"
 

@@ -72,7 +72,7 @@ func lines(t *testing.T, url string) <-chan string {
 		}
 		r, err := http.DefaultClient.Do(q)
 		if err != nil {
-			return // the test is over, or waits in vain
+			return // the test is over, or waits for nothing
 		}
 		defer r.Body.Close()
 		for s := bufio.NewScanner(r.Body); s.Scan(); {

@@ -12,8 +12,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// The same for a client that holds nothing, so that no renewal of its own meets the refusal, and whose grants
-// wait for replicas, over connections of their own.
+// The same for a client that holds nothing, so that none of its renewals meets the refusal, and whose grants
+// wait for replicas, over separate connections.
 func TestDemotedBehindNameReplicated(t *testing.T) {
 	t.Parallel()
 	old := backends.StartRedis(t, backends.RedisOptions{})

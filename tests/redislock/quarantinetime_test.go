@@ -140,7 +140,7 @@ func TestClockSetBackInQuarantine(t *testing.T) {
 	}
 }
 
-// A TTL of a day, used once, closes nobody out for a day after a restart once it has not been used
+// A TTL of a day, used once, closes no client out for a day after a restart once it has not been used
 // for two days. One that was used since then does.
 func TestLongTTLIsForgotten(t *testing.T) {
 	t.Parallel()

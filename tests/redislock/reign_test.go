@@ -13,7 +13,7 @@ import (
 )
 
 // Two failovers in less than a TTL bring back the first master, with the data of the second one, to
-// which nobody has spoken: it is the same process with the same mark, and lacks a grant.
+// which no client has spoken: it is the same process with the same mark, and lacks a grant.
 func TestTwoFailovers(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {

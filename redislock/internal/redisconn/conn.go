@@ -151,7 +151,7 @@ func Answered(err error) string {
 }
 
 // refusals have cause and cure of what a server answers for as long as it is as it is, found by a part of the
-// answer: most have no code of their own, and rueidis takes the ERR away.
+// answer: most have no separate code, and rueidis takes the ERR away.
 var refusals = []struct{ part, cure string }{
 	{"NOAUTH", "the server wants a password, as in redis://:PASSWORD@HOST"},
 	{"WRONGPASS", "the server does not let us in; check user and password"},

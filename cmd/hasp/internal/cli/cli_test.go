@@ -133,7 +133,7 @@ func TestOtherDir(t *testing.T) {
 		return otherDir("linux", uid, func(k string) string { return env[k] }, func() (string, error) { return home, nil })
 	}
 	if got := other(1000); got != "" {
-		t.Errorf("%s, where nobody has locked", got)
+		t.Errorf("%s, where nothing is locked", got)
 	}
 	if err := os.MkdirAll(locks, 0o700); err != nil {
 		t.Fatal(err)

@@ -152,7 +152,7 @@ func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''
 // what is printed must not run on. In doubt it is recognised. Where the command line is refused,
 // the verb or the flag may be mistyped, or another verb than was meant: an unknown flag takes the
 // next word for its value. So hold that is refused for its command line counts in any case, as
-// nobody was told of a lock. But nothing behind "--" counts: there is the command of another verb,
+// no lock was told of. But nothing behind "--" counts: there is the command of another verb,
 // whose output is not to be touched.
 func exporting(cmd *cobra.Command, args []string, refused bool) bool {
 	if i := slices.Index(args, "--"); i >= 0 {

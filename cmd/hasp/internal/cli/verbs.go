@@ -93,7 +93,7 @@ func (a *app) tortureCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "torture", Hidden: true, DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {
-			return usage("hasp torture is a program of its own, hasp-torture; see docs/TORTURE.md")
+			return usage("hasp torture is another program, hasp-torture; see docs/TORTURE.md")
 		},
 	}
 }

@@ -242,7 +242,7 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(state, "Z")
 }
 
-// Locks that exclude nobody, or not always, are caught, also those that ask who has the key when
+// Locks that exclude no client, or not always, are caught, also those that ask who has the key when
 // they are asked, and so admit each loss. The key is a file.
 func TestBrokenAdapterIsCaught(t *testing.T) {
 	asks := `check) if [ "$(cat $key.$name 2>&-)" = $$ ]; then echo held; else echo lost; fi ;;`

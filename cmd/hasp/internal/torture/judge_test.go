@@ -56,7 +56,7 @@ func TestOverlaps(t *testing.T) {
 }
 
 // Another was granted the lock while its holder, which nothing had disturbed, was within its TTL:
-// that is broken, whatever the holder is told later. Disturbed, or after the TTL, it is not.
+// that is broken, also if the holder is told something else later. Disturbed, or after the TTL, it is not.
 func TestTakenWithinTheTTL(t *testing.T) {
 	const ttl = 6
 	asked := func(call, ret int) history.Operation { return lost(granted("a", call, ret, 21, 24, 1), 23) }

@@ -118,11 +118,11 @@ func (v *Verdict) overlap(o *history.Operation, later []*history.Operation, d di
 }
 
 // takenFrom reports whether b was granted the lock though o, whom nothing had disturbed, had it by
-// then for less than a TTL. No lock may do that, whatever it says to o afterwards: one that asks
+// then for less than a TTL. No lock may do that, also if it tells o so afterwards: one that asks
 // its store who has the key answers "lost" as soon as another has overwritten or removed it.
 //
 // The store granted o the lock when o asked at the earliest, and to a client that ran at most a
-// third of a TTL before o heard of it: half of that is what noteStalls does not note, the rest is
+// third of a TTL before o heard of it: half of that noteStalls does not note, the rest is
 // for the server. A lease that was there before the lock, as a session's, is as old at most. b may
 // have been granted the lock before o was, and have heard of it late: then b was disturbed.
 func (v *Verdict) takenFrom(o, b *history.Operation, d disturbed) bool {

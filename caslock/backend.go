@@ -1,0 +1,285 @@
+package caslock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/keepalive"
+)
+
+// Options are settings of a store's driver. The zero value of a field means its default.
+type Options struct {
+	MinTTL time.Duration // the core refuses a shorter TTL; default 1 s
+	Poll   time.Duration // how often a waiter reads where the store has no watch; default 1 s, the least there is in production
+
+	// Resolution is the smallest difference between two stamps that the store keeps, and that
+	// others who read its records can see. Default: none is needed.
+	Resolution time.Duration
+
+	// Retention is for how long a free record is kept at least, if the store is a Deleter. Default:
+	// a day.
+	Retention time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	if o.MinTTL <= 0 {
+		o.MinTTL = time.Second
+	}
+	if o.Poll <= 0 {
+		o.Poll = time.Second
+	}
+	if o.Retention <= 0 {
+		o.Retention = 24 * time.Hour
+	}
+	return o
+}
+
+// New makes a Backend of a store. opts may be nil. The backend closes the store when it is closed.
+func New(store Store, opts *Options) driver.Backend {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	b := &backend{store: store, opts: o.withDefaults(), followers: map[string]*follower{}}
+	b.seen = &observations{minTTL: b.opts.MinTTL, byName: map[string]observation{}}
+	b.done, b.finish = context.WithCancel(context.Background())
+	return b
+}
+
+// backend is one store.
+type backend struct {
+	store   Store
+	opts    Options
+	seen    *observations
+	done    context.Context
+	finish  context.CancelFunc
+	running sync.WaitGroup // goroutines that Close waits for
+
+	mu        sync.Mutex
+	followers map[string]*follower
+}
+
+var errClosed = fmt.Errorf("%w: the backend or session", driver.ErrClosed)
+
+// tries bounds how often a conflict is followed by another attempt within one call.
+const tries = 8
+
+func (b *backend) String() string { return b.store.String() }
+
+func (b *backend) Traits() driver.Traits {
+	_, push := b.store.(Watcher)
+	return driver.Traits{Fencing: true, Values: true, Push: push, Liveness: driver.Leased, MinTTL: b.opts.MinTTL}
+}
+
+// Open has nothing to do at the store: each record has its own TTL.
+func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, 0, err
+	}
+	if b.done.Err() != nil {
+		return nil, 0, errClosed
+	}
+	s := &session{backend: b, opts: o, tickets: map[string]*ticket{}, leaving: map[*ticket]bool{}}
+	s.done, s.finish = context.WithCancel(b.done)
+	return s, o.TTL, nil
+}
+
+// load reads a record, and notes what it has seen.
+func (b *backend) load(ctx context.Context, name string) (Record, Version, observation, error) {
+	r, v, err := b.store.Load(ctx, name)
+	if err != nil {
+		return Record{}, Absent, observation{}, err
+	}
+	if r.Name == "" { // there is none
+		r.Name = name
+	}
+	if r.Name != name {
+		return Record{}, Absent, observation{}, fmt.Errorf("%w: %q is stored where %q belongs", driver.ErrMismatch, r.Name, name)
+	}
+	b.mu.Lock()
+	f := b.followers[name]
+	b.mu.Unlock()
+	if f != nil {
+		f.update(r)
+	}
+	return r, v, b.seen.saw(r), nil
+}
+
+// token is that of a grant which replaces the record.
+//
+// Where versions only grow it is the version that the granting write replaces: it is known before
+// the write and stands in the record, so that a list, a lost answer and an adoption agree, and it
+// needs no memory over a deletion by hand. Elsewhere it is a counter in the record, or the clock if
+// that is ahead, so that a deletion does not take it back. The counter also is a bound for
+// versions, which a restored backup takes back.
+func (b *backend) token(r Record, v Version) (uint64, error) {
+	if q, ok := b.store.(Sequencer); ok {
+		n, err := q.Number(v)
+		return max(n, r.Token+1), err
+	}
+	return max(r.Token+1, uint64(time.Now().UnixMicro())), nil
+}
+
+// List has one entry or none: there is no queue. A record that looks over is observed before it is
+// left out.
+func (b *backend) List(ctx context.Context, name string, _ int) ([]driver.Entry, error) {
+	for observed := false; ; observed = true {
+		r, _, seen, err := b.load(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case view{true, r, seen}.open():
+			return nil, nil
+		case !looksOver(r), observed: // one that has changed while it was observed has a live holder
+			return []driver.Entry{entry(r)}, nil
+		}
+		if err := b.observe(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func entry(r Record) driver.Entry {
+	if r.Foreign {
+		r.Token, r.Value = 0, nil
+	}
+	return driver.Entry{
+		Request: driver.Request{Name: r.Name, ID: r.ID, Units: driver.Whole, Capacity: driver.Whole, Owner: r.Owner, Since: r.Since, Value: r.Value},
+		Seq:     r.Token, Left: max(time.Until(r.Renewed.Add(r.TTL)), 0),
+	}
+}
+
+// Names lists those that are held. Those that look over come last, when they have been observed:
+// all at the same time.
+func (b *backend) Names(ctx context.Context, prefix string, yield func(string) bool) error {
+	var unsure []string
+	stopped := false
+	err := b.store.List(ctx, prefix, func(r Record, v Version) bool {
+		switch {
+		case !strings.HasPrefix(r.Name, prefix):
+		case v == Absent, r.ID != "" && looksOver(r):
+			unsure = append(unsure, r.Name)
+		case r.ID != "" && !(view{true, r, b.seen.saw(r)}).over():
+			stopped = !yield(r.Name)
+		}
+		return !stopped
+	})
+	if err != nil || stopped {
+		return err
+	}
+	held := make([]bool, len(unsure))
+	failed := make([]error, len(unsure))
+	keepalive.Slices(len(unsure), namesAtOnce, func(i int) bool {
+		entries, err := b.List(ctx, unsure[i], 1)
+		held[i], failed[i] = len(entries) > 0, err
+		return true
+	})
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	for i, name := range unsure {
+		if held[i] && !yield(name) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// namesAtOnce bounds the reads, and the observations, of one call of Names.
+const namesAtOnce = 64
+
+// Watch tells of another holder, another value, and an end that was observed; not of renewals.
+func (b *backend) Watch(ctx context.Context, name string, changed func()) error {
+	f, leave := b.follow(name)
+	defer leave()
+	type shown struct {
+		id, value string
+		token     uint64
+		over      bool
+	}
+	var last *shown
+	for {
+		v, news := f.look()
+		if v.loaded {
+			now := shown{v.record.ID, string(v.record.Value), v.record.Token, v.over()}
+			if last == nil || *last != now {
+				last = &now
+				changed()
+			}
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-b.done.Done():
+			return errClosed
+		}
+	}
+}
+
+// Evict frees the record if this entry holds it, also one of another program. Its holder is told at
+// its next renewal.
+func (b *backend) Evict(ctx context.Context, name, id string) error {
+	return b.EvictFor(ctx, name, id, "")
+}
+
+// EvictFor is Evict, and keeps the note until the next eviction.
+func (b *backend) EvictFor(ctx context.Context, name, id, note string) error {
+	for range tries {
+		r, v, _, err := b.load(ctx, name)
+		if err != nil {
+			return err
+		}
+		if r.ID == "" || r.ID != id {
+			return driver.ErrGone
+		}
+		free := r.freed().stamped(r.Renewed, b.opts.Resolution)
+		free.Note = note
+		if _, err = b.store.Swap(ctx, free, v); !errors.Is(err, ErrConflict) {
+			return err // after a lost answer the operator looks, and asks again
+		}
+	}
+	return errBusy(name)
+}
+
+// LastEviction returns the note of the last eviction.
+func (b *backend) LastEviction(ctx context.Context, name string) (string, error) {
+	r, _, _, err := b.load(ctx, name)
+	return r.Note, err
+}
+
+// Diagnose says how the locks are kept, and what the store finds when it examines itself.
+func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
+	tokens := "counters in the records"
+	if _, numbers := b.store.(Sequencer); numbers {
+		tokens = "the store's own versions"
+	}
+	found := []driver.Finding{{Level: driver.Info, Subject: "locks", Text: "one record a lock, replaced if it has not changed; tokens are " + tokens}}
+	d, ok := b.store.(driver.Diagnoser)
+	if !ok {
+		return found, nil
+	}
+	more, err := d.Diagnose(ctx)
+	return append(found, more...), err
+}
+
+// Close ends what is running, and the store.
+func (b *backend) Close() error {
+	b.finish()
+	b.running.Wait()
+	return b.store.Close()
+}
+
+func errBusy(name string) error {
+	return fmt.Errorf("the record of %q is written by others all the time", name)
+}
+
+// jittered spreads what would otherwise happen at the same time in many processes.
+func jittered(d time.Duration) time.Duration { return d - d/8 + rand.N(d/4+1) }

@@ -1,0 +1,204 @@
+package caslock
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// identity tells whether two reads have seen the same record. Not the version: a program that
+// rewrites labels or metadata would keep the lock of a dead holder for ever.
+type identity struct {
+	id, nonce string
+	renewed   int64
+}
+
+func (r Record) identity() identity { return identity{r.ID, r.Nonce, r.Renewed.UnixNano()} }
+
+// observation is a record that was seen, and since when it has been the same.
+type observation struct {
+	identity
+	ttl   time.Duration
+	first time.Time // when the first read of it had returned, with the monotonic clock
+}
+
+// end is when the record is over if it stays as it is. The holder has counted its TTL from before
+// it sent what we have read, so from before first, on a clock that is at most 1 % slower than ours.
+func (o observation) end() time.Time { return o.first.Add(o.ttl + o.ttl/100) }
+
+// observations are the records of a backend's names that have a holder, as they were seen last. No
+// clock of another machine is in them.
+type observations struct {
+	minTTL time.Duration
+
+	mu     sync.Mutex
+	byName map[string]observation
+}
+
+// mostObserved bounds the memory for names that are not asked for any more. What is thrown away is
+// observed anew.
+const mostObserved = 10_000
+
+// saw notes a record that a read has returned just now, and returns since when it has been seen. An
+// older record, of a read that was overtaken, begins an observation that ends nothing: the swap
+// that it may lead to is on the version of that read, and conflicts.
+func (o *observations) saw(r Record) observation {
+	now := time.Now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if r.ID == "" {
+		delete(o.byName, r.Name)
+		return observation{}
+	}
+	seen, known := o.byName[r.Name]
+	if known && seen.identity == r.identity() {
+		return seen
+	}
+	if !known && len(o.byName) >= mostObserved {
+		clear(o.byName)
+	}
+	seen = observation{identity: r.identity(), ttl: max(r.TTL, o.minTTL), first: now}
+	o.byName[r.Name] = seen
+	return seen
+}
+
+// looksOver reports whether a holder's own stamp says that its time is over, or is in the future.
+// It is no proof, since clocks disagree: such a record is observed before anything is said of it.
+func looksOver(r Record) bool {
+	age := time.Since(r.Renewed)
+	return age > r.TTL || age < -r.TTL
+}
+
+// follower has one name read, or watched, for all of a backend that wait for it or follow it.
+type follower struct {
+	backend *backend
+	name    string
+	users   int // guarded by backend.mu
+	stop    context.CancelFunc
+
+	mu     sync.Mutex
+	loaded bool
+	record Record
+	seen   observation
+	news   chan struct{} // closed at the next change
+	expiry *time.Timer   // tells that the record is over: that is no event in such a store
+}
+
+// view has what a follower has seen.
+type view struct {
+	loaded bool
+	record Record
+	seen   observation
+}
+
+// over reports whether the record has a holder whose time is over.
+func (v view) over() bool { return v.record.ID != "" && !time.Now().Before(v.seen.end()) }
+
+// open reports whether somebody may take the lock.
+func (v view) open() bool { return v.loaded && (v.record.ID == "" || v.over()) }
+
+// follow returns the follower of the name, and begins it if there is none; leave ends it if it was
+// the last user.
+func (b *backend) follow(name string) (f *follower, leave func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f = b.followers[name]
+	if f == nil {
+		ctx, stop := context.WithCancel(b.done)
+		f = &follower{backend: b, name: name, stop: stop, news: make(chan struct{})}
+		f.expiry = time.AfterFunc(time.Hour, f.tell)
+		b.followers[name] = f
+		b.running.Go(func() { f.run(ctx) })
+	}
+	f.users++
+	return f, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if f.users--; f.users == 0 {
+			delete(b.followers, name)
+			f.stop()
+			f.expiry.Stop()
+		}
+	}
+}
+
+// run reads the name until its last user has left.
+func (f *follower) run(ctx context.Context) {
+	watcher, _ := f.backend.store.(Watcher)
+	for ctx.Err() == nil {
+		pause := f.backend.opts.Poll
+		if watcher != nil {
+			watcher.Watch(ctx, f.name, func(r Record, _ Version) { // its error is a broken watch: begin another one
+				if r.Name == "" {
+					r.Name = f.name
+				}
+				f.update(r)
+			})
+			pause = rewatch
+		} else {
+			f.backend.load(ctx, f.name) // it updates f; an error is told to those who ask for the lock themselves
+		}
+		sleep(ctx, jittered(pause))
+	}
+}
+
+// rewatch is the pause after a watch that broke.
+const rewatch = 100 * time.Millisecond
+
+// update tells those who follow, if the record is another one.
+func (f *follower) update(r Record) {
+	seen := f.backend.seen.saw(r)
+	f.mu.Lock()
+	same := f.loaded && f.record.identity() == r.identity()
+	f.loaded, f.record, f.seen = true, r, seen
+	if r.ID != "" {
+		f.expiry.Reset(time.Until(seen.end()))
+	}
+	f.mu.Unlock()
+	if !same {
+		f.tell()
+	}
+}
+
+// tell wakes all who follow.
+func (f *follower) tell() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.news)
+	f.news = make(chan struct{})
+}
+
+// look returns what was seen last, and a channel that is closed at the next change.
+func (f *follower) look() (view, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return view{f.loaded, f.record, f.seen}, f.news
+}
+
+// observe waits until the record that was read is over, or another one.
+func (b *backend) observe(ctx context.Context, r Record) error {
+	f, leave := b.follow(r.Name)
+	defer leave()
+	for {
+		v, news := f.look()
+		if v.loaded && (v.record.identity() != r.identity() || v.over()) {
+			return nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-b.done.Done():
+			return errClosed
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,219 @@
+package kubelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	coordination "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"github.com/hasplock/hasp/caslock"
+	"github.com/hasplock/hasp/driver"
+)
+
+// store is a namespace as caslock needs it.
+type store struct {
+	namespace, host string
+	client          *rest.RESTClient // reads and writes
+	watches         *rest.RESTClient
+}
+
+func (s *store) String() string {
+	host := s.host
+	if u, err := url.Parse(s.host); err == nil && u.Host != "" {
+		host = u.Host
+	}
+	return fmt.Sprintf("kube %s/%s", host, s.namespace)
+}
+
+// Close ends the connections that are idle; the others end with their requests.
+func (s *store) Close() error {
+	for _, c := range []*rest.RESTClient{s.client, s.watches} {
+		if c.Client != nil {
+			c.Client.CloseIdleConnections()
+		}
+	}
+	return nil
+}
+
+// on is a request about Leases. The library repeats none of them: a write that is sent twice may
+// find itself.
+func (s *store) on(c *rest.RESTClient, verb, name string) *rest.Request {
+	r := c.Verb(verb).Namespace(s.namespace).Resource("leases").MaxRetries(0)
+	if name != "" {
+		r = r.Name(name)
+	}
+	return r
+}
+
+// Load reads from etcd, not from the API server's cache: no resourceVersion is given.
+func (s *store) Load(ctx context.Context, name string) (caslock.Record, caslock.Version, error) {
+	l := &coordination.Lease{}
+	err := s.on(s.client, http.MethodGet, objectName(name)).Do(ctx).Into(l)
+	if apierrors.IsNotFound(err) {
+		return caslock.Record{}, caslock.Absent, nil
+	}
+	if err != nil {
+		return caslock.Record{}, caslock.Absent, s.explain(ctx, err)
+	}
+	return read(l)
+}
+
+func read(l *coordination.Lease) (caslock.Record, caslock.Version, error) {
+	r, err := record(l)
+	if err != nil {
+		return r, caslock.Absent, err
+	}
+	v, err := version(l)
+	return r, v, err
+}
+
+func (s *store) Swap(ctx context.Context, r caslock.Record, old caslock.Version) (caslock.Version, error) {
+	name := objectName(r.Name)
+	request, before := s.on(s.client, http.MethodPost, ""), &coordination.Lease{}
+	if old == caslock.Absent {
+		before.Name, before.Namespace = name, s.namespace
+	} else {
+		var err error
+		if before, err = leaseOf(old); err != nil {
+			return caslock.Absent, err
+		}
+		request = s.on(s.client, http.MethodPut, name)
+	}
+	now := &coordination.Lease{}
+	err := request.Body(lease(r, before)).Do(ctx).Into(now)
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return caslock.Absent, caslock.ErrConflict
+	case apierrors.IsNotFound(err) && old != caslock.Absent && !s.noNamespace(err):
+		return caslock.Absent, caslock.ErrConflict // it was deleted meanwhile
+	case err != nil:
+		return caslock.Absent, s.explain(ctx, err)
+	}
+	return version(now)
+}
+
+// listed is how many Leases one request reads.
+const listed = 500
+
+func (s *store) List(ctx context.Context, prefix string, yield func(caslock.Record, caslock.Version) bool) error {
+	for next := ""; ; {
+		page := &coordination.LeaseList{}
+		err := s.on(s.client, http.MethodGet, "").VersionedParams(&meta.ListOptions{Limit: listed, Continue: next}, parameters).Do(ctx).Into(page)
+		if err != nil {
+			return s.explain(ctx, err)
+		}
+		for i := range page.Items {
+			r, v, err := read(&page.Items[i])
+			if err != nil || !strings.HasPrefix(r.Name, prefix) || objectName(r.Name) != page.Items[i].Name {
+				continue // another program's
+			}
+			if !yield(r, v) {
+				return nil
+			}
+		}
+		if next = page.Continue; next == "" {
+			return nil
+		}
+	}
+}
+
+// Watch lists first, and watches from there: an object that does not exist has no event to begin
+// with.
+func (s *store) Watch(ctx context.Context, name string, changed func(caslock.Record, caslock.Version)) error {
+	object := objectName(name)
+	only := meta.ListOptions{FieldSelector: "metadata.name=" + object}
+	page := &coordination.LeaseList{}
+	if err := s.on(s.watches, http.MethodGet, "").VersionedParams(&only, parameters).Do(ctx).Into(page); err != nil {
+		return s.explain(ctx, err)
+	}
+	tell := func(l *coordination.Lease) error {
+		if l == nil {
+			changed(caslock.Record{Name: name}, caslock.Absent)
+			return nil
+		}
+		r, v, err := read(l)
+		if err != nil {
+			return err
+		}
+		changed(r, v)
+		return nil
+	}
+	var first *coordination.Lease
+	if len(page.Items) > 0 {
+		first = &page.Items[0]
+	}
+	if err := tell(first); err != nil {
+		return err
+	}
+	only.Watch, only.ResourceVersion = true, page.ResourceVersion
+	w, err := s.on(s.watches, http.MethodGet, "").VersionedParams(&only, parameters).Watch(ctx)
+	if err != nil {
+		return s.explain(ctx, err)
+	}
+	defer w.Stop()
+	for {
+		select {
+		case e, open := <-w.ResultChan():
+			l, isLease := e.Object.(*coordination.Lease)
+			switch {
+			case !open:
+				return errWatchEnded
+			case !isLease: // an error, of a revision that is compacted say: list anew
+				return errWatchEnded
+			case e.Type == watch.Deleted:
+				l = nil
+			}
+			if err := tell(l); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+var errWatchEnded = errors.New("the watch has ended")
+
+// Delete is for free Leases of hasp's that were not used for a retention.
+func (s *store) Delete(ctx context.Context, name string, old caslock.Version) error {
+	l, err := leaseOf(old)
+	if err != nil {
+		return err
+	}
+	o := &meta.DeleteOptions{Preconditions: &meta.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion}}
+	return s.explain(ctx, s.on(s.client, http.MethodDelete, objectName(name)).Body(o).Do(ctx).Error())
+}
+
+func (s *store) noNamespace(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
+}
+
+// explain gives the client library's errors the words and the sentinels of hasp's.
+func (s *store) explain(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	wrap := func(kind error, text string) error { return fmt.Errorf("%w: %s: %s", kind, s, text) }
+	switch {
+	case s.noNamespace(err):
+		return wrap(driver.ErrInvalid, "there is no such namespace: kubectl create namespace "+s.namespace)
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "being terminated"):
+		return wrap(driver.ErrRefused, "the namespace is being deleted")
+	case apierrors.IsForbidden(err):
+		return wrap(driver.ErrRefused, "no permission: the Role needs get, list, watch, create, update and delete of leases in coordination.k8s.io (docs/backends/kubernetes.md has it)")
+	case apierrors.IsUnauthorized(err):
+		return wrap(driver.ErrRefused, "the credentials are refused")
+	case apierrors.IsInvalid(err):
+		return fmt.Errorf("%w: %s: %w", driver.ErrRefused, s, err)
+	}
+	return fmt.Errorf("%s: %w", s, err)
+}

@@ -1,0 +1,166 @@
+package s3lock_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/drivertest"
+	"github.com/hasplock/hasp/drivertest/programs"
+	"github.com/hasplock/hasp/s3lock"
+)
+
+func TestMain(m *testing.M) {
+	os.Setenv("AWS_ACCESS_KEY_ID", "test") // also of the other processes of the suite
+	os.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	drivertest.Main(m)
+}
+
+// server is a server of the protocol with a bucket in memory.
+type server struct {
+	*httptest.Server
+	requests atomic.Int64
+}
+
+func serve(t testing.TB, between func(http.Handler) http.Handler) *server {
+	t.Helper()
+	store := s3mem.New()
+	if err := store.CreateBucket("locks"); err != nil {
+		t.Fatal(err)
+	}
+	h := gofakes3.New(store, gofakes3.WithLogger(gofakes3.DiscardLog())).Server()
+	if between != nil {
+		h = between(h)
+	}
+	s := &server{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.requests.Add(1)
+		h.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) url(prefix string) string {
+	return "s3://locks/" + prefix + "?path_style=true&region=us-east-1&endpoint=" + s.URL
+}
+
+func open(t testing.TB, url string) driver.Backend {
+	t.Helper()
+	b, err := s3lock.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestConformance(t *testing.T) {
+	s := serve(t, nil)
+	drivertest.Run(t, drivertest.Harness{
+		Open:     func(t testing.TB) driver.Backend { return open(t, s.url("a")) },
+		URL:      s.url("a"),
+		TTL:      s3lock.MinTTL,
+		Ops:      s.requests.Load,
+		Programs: programs.Harness{Other: func(t testing.TB) driver.Backend { return open(t, s.url("b")) }}.Run,
+	})
+}
+
+// A store that ignores conditions is refused by the name of what failed, each kind of it.
+func TestConditionsIgnored(t *testing.T) {
+	for header, want := range map[string]string{"If-None-Match": "If-None-Match: * on PUT", "If-Match": "If-Match on PUT"} {
+		s := serve(t, func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPut {
+					r.Header.Del(header)
+				}
+				h.ServeHTTP(w, r)
+			})
+		})
+		b, err := s3lock.Open(t.Context(), s.url("x"))
+		if err == nil {
+			b.Close()
+			t.Errorf("a store that ignores %s was accepted", header)
+			continue
+		}
+		if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", header, err)
+		}
+	}
+}
+
+// Many who open at the same time do not refuse each other's probes.
+func TestProbesAtOnce(t *testing.T) {
+	s := serve(t, nil)
+	failed := make(chan error)
+	for range 16 {
+		go func() {
+			b, err := s3lock.Open(context.Background(), s.url("x"))
+			if err == nil {
+				err = b.Close()
+			}
+			failed <- err
+		}()
+	}
+	for range 16 {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What is wrong is said before any request, or by the first answer, and without a secret.
+func TestRefusals(t *testing.T) {
+	s := serve(t, nil)
+	for url, want := range map[string]string{
+		"s3://": "s3://BUCKET/PREFIX", "s3://key:secret@locks/x": "credentials come from",
+		"s3://locks/x?endpoint=ftp://h": "endpoint", "s3://locks/x?tll=3s": "unknown parameter",
+		strings.Replace(s.url("x"), "://locks/", "://other-bucket/", 1): "no such bucket",
+		s.url("x") + "&ca=/none": "ca",
+	} {
+		b, err := s3lock.Open(t.Context(), url)
+		if err == nil {
+			b.Close()
+			t.Errorf("%s was accepted", url)
+			continue
+		}
+		if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+// A free lock takes two requests, its release one, a renewal one.
+func TestRequests(t *testing.T) {
+	s := serve(t, nil)
+	b := open(t, s.url("x"))
+	defer b.Close()
+	session, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: time.Minute, Gone: func(string, error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := func(what string, want int64, do func() error) {
+		t.Helper()
+		before := s.requests.Load()
+		if err := do(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if n := s.requests.Load() - before; n != want {
+			t.Errorf("%s: %d requests, want %d", what, n, want)
+		}
+	}
+	for _, what := range []string{"a new name", "a free one"} {
+		ticket := session.Ticket(driver.Request{Name: "n", ID: strings.ReplaceAll(what, " ", "-"), Units: driver.Whole, Capacity: driver.Whole})
+		count(what, 2, func() error { _, err := ticket.Enqueue(t.Context()); return err })
+		count("a renewal", 1, func() error { _, err := session.KeepAlive(t.Context()); return err })
+		count("a release", 1, func() error { return ticket.Leave(t.Context()) })
+	}
+}
