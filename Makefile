@@ -137,7 +137,7 @@ modules: ## say what each module adds to its user's go.sum; fail if it is more t
 	go run ./internal/modules weigh
 
 .PHONY: words
-words: ## fail if a file has a phrase that plain English does without
+words: ## fail if a file has a phrase that plain English does without, or a comment over 100 columns
 	go test -run 'Words|Phrases' ./internal/docs
 
 .PHONY: sizes

@@ -2,10 +2,11 @@ package hasp
 
 import "context"
 
-// Bind returns a context for work under the lease that ctx ends as well: it ends when ctx does, with
-// ctx's cause, or when the lease is lost, with the *LostError as its cause, or released. It has the
-// values and the deadline of ctx, and is known to hold the lock, as [Lease.Context] is. It is for work
-// that something else than the lock may stop: a signal, a request that was cancelled, a time-out.
+// Bind returns a context for work under the lease that ctx ends as well: it ends when ctx does,
+// with ctx's cause, or when the lease is lost, with the *LostError as its cause, or released. It
+// has the values and the deadline of ctx, and is known to hold the lock, as [Lease.Context] is. It
+// is for work that something else than the lock may stop: a signal, a request that was cancelled, a
+// time-out.
 //
 // Bind may be called any number of times, with contexts that are made after the lock was taken. It
 // costs as much memory as other contexts do, until ctx or the lease ends. The context of a nil ctx

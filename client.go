@@ -25,7 +25,7 @@ type Client struct {
 	prefix      string // of every entry id; random, so that ids are unique for ever
 	nextID      atomic.Uint64
 	localQueues localQueues
-	looks       atomic.Int32 // see overdue
+	asking      atomic.Int32 // see overdue
 	handOvers   localHandOvers
 
 	mu       sync.Mutex
@@ -43,7 +43,7 @@ type Client struct {
 }
 
 // New makes a Client of a driver's backend, for those who have a store's client at hand
-// (redislock.Open and the like). The Client owns the backend and closes it.
+// (redislock.New and the like). The Client owns the backend and closes it.
 func New(b driver.Backend, opts ...Option) (*Client, error) {
 	cfg, err := newConfig(opts)
 	if err == nil {
@@ -70,8 +70,8 @@ func New(b driver.Backend, opts ...Option) (*Client, error) {
 // warnBound is how long the store has to tell its settings.
 const warnBound = 5 * time.Second
 
-// warn tells the observers of settings that break a promise. A store that does not answer, or does not
-// tell, has no warning: that is for requests that matter.
+// warn tells the observers of settings that break a promise. A store that does not answer, or does
+// not tell, has no warning: that is for requests that matter.
 func (c *Client) warn(w driver.Warner) {
 	ctx, cancel := context.WithTimeout(c.open, warnBound)
 	defer cancel()
@@ -155,8 +155,8 @@ func (c *Client) inBackground(job func()) {
 	}()
 }
 
-// clean runs fn until it succeeds or can do no more, or until a context ends. Its own context has the
-// values of the call that it cleans up after, for the traces of a store's client.
+// clean runs fn until it succeeds or can do no more, or until a context ends. Its own context has
+// the values of the call that it cleans up after, for the traces of a store's client.
 func (c *Client) clean(values, until context.Context, fn func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(values))
 	defer cancel()

@@ -11,13 +11,13 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Deadlock is a circle of entries of which each waits for the next: none of them will ever
+// Deadlock is a cycle of entries of which each waits for the next: none of them will ever
 // get its lock.
 type Deadlock struct {
 	Waits []DeadlockEdge `json:"waits"`
 
 	// Certain says that each owner has told the store what it holds while it waits, which
-	// hasp does for a Lock whose context was made from a lease's. Otherwise the circle
+	// hasp does for a Lock whose context was made from a lease's. Otherwise the cycle
 	// goes through sessions: the process that holds one lock waits for the other, perhaps
 	// for the sake of different goroutines; then it need not be a deadlock.
 	Certain bool `json:"certain"`
@@ -38,7 +38,7 @@ func (d Deadlock) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// Deadlocks looks for circles among all who wait on the store, each reported once, from
+// Deadlocks looks for cycles among all who wait on the store, each reported once, from
 // what their queues say: who holds, who waits. The queues are read one after the other;
 // what is found is read a second time, and reported if it is still there. Stores that
 // cannot list their names, or do not show who waits, return ErrUnsupported.
@@ -60,13 +60,14 @@ func (c *Client) Deadlocks(ctx context.Context) ([]Deadlock, error) {
 
 func (c *Client) deadlocksAmong(ctx context.Context, names []string) ([]Deadlock, error) {
 	g, err := c.waitGraph(ctx, names, nil)
-	if err != nil || len(g.circles()) == 0 {
+	if err != nil || len(g.cycles()) == 0 {
 		return nil, err
 	}
-	// Names that were not read at the same moment can show a circle that never was. One
-	// whose entries are all still in each other's way is real: entries do not come back, and what the first reading
-	// has not shown does not count. All who are stuck are read again, and not only those in a circle: of the
-	// holders of a semaphore each must be stuck, in whichever queue it waits.
+	// Names that were not read at the same moment can show a cycle that never was. One whose
+	// entries are all still in each other's way is real: entries do not come back, and what the
+	// first reading has not shown does not count. All who are stuck are read again, and not only
+	// those in a cycle: of the holders of a semaphore each must be stuck, in whichever queue it
+	// waits.
 	seen, again := map[string]bool{}, []string{}
 	for _, queue := range g.queues {
 		for _, e := range queue {
@@ -80,7 +81,7 @@ func (c *Client) deadlocksAmong(ctx context.Context, names []string) ([]Deadlock
 	if g, err = c.waitGraph(ctx, slices.Compact(again), seen); err != nil {
 		return nil, err
 	}
-	return g.circles(), nil
+	return g.cycles(), nil
 }
 
 // waitGraph reads the queues of names. Unless seen is nil, other entries are left out.
@@ -116,9 +117,9 @@ func Holding(ids ...string) LockOption {
 
 // FailOnDeadlock has a Lock that waits for longer than d look for a deadlock that it is
 // part of, again after each d. The youngest waiter of a certain one (see Deadlock) fails
-// with ErrDeadlock, and the error tells the whole circle; the others go on waiting, and
+// with ErrDeadlock, and the error tells the whole cycle; the others go on waiting, and
 // get their locks as the youngest gives its own back. It looks only if its context holds
-// locks: a caller that holds nothing blocks no other. All who may meet in a circle should use
+// locks: a caller that holds nothing blocks no other. All who may meet in a cycle should use
 // it. Each look costs what [Client.Deadlocks] does.
 //
 // It sees what stands in the store's queues; a store that does not show who waits refuses

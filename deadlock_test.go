@@ -49,7 +49,7 @@ func TestDeadlocks(t *testing.T) {
 				context.AfterFunc(ctx, stop)
 				return work
 			})
-			// Others wait as well, in no circle: behind it, and for what is only held.
+			// Others wait as well, in no cycle: behind it, and for what is only held.
 			lock(t, clients[0], "aside")
 			lockLater(ctx, clients[1], "aside")
 			lockLater(ctx, clients[1], "lock-0")
@@ -163,8 +163,8 @@ func TestFailOnDeadlock(t *testing.T) {
 	}
 }
 
-// Of several holders of a semaphore each is in the way of a waiter, and one that leaves is enough. So a circle through one of
-// them is a deadlock only if the others cannot leave either.
+// Of several holders of a semaphore each is in the way of a waiter, and one that leaves is enough.
+// So a cycle through one of them is a deadlock only if the others cannot leave either.
 func TestDeadlockOfSemaphores(t *testing.T) {
 	for _, second := range []string{"", "m", "m2"} { // what the second holder of a permit waits for
 		synctest.Test(t, func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestDeadlockOfSemaphores(t *testing.T) {
 	}
 }
 
-// A circle counts that two readings have shown, and not another one of the same names.
+// A cycle counts that two readings have shown, and not another one of the same names.
 func TestDeadlockIsReadTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &changing{Backend: memlock.New().Backend()}
@@ -245,7 +245,7 @@ func TestDeadlockIsReadTwice(t *testing.T) {
 	})
 }
 
-// changing has two queues with a circle, of other entries at each reading unless same is set.
+// changing has two queues with a cycle, of other entries at each reading unless same is set.
 type changing struct {
 	driver.Backend
 	same  bool

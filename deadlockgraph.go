@@ -70,7 +70,7 @@ func (g *waitGraph) connect() {
 			for _, w := range g.holds[b.ID] {
 				n.edges = append(n.edges, waitEdge{w, b, true})
 			}
-			if b.Session != n.entry.Session { // a process whose goroutines share a lock is no circle
+			if b.Session != n.entry.Session { // a process whose goroutines share a lock is no cycle
 				for _, w := range g.bySess[b.Session] {
 					n.edges = append(n.edges, waitEdge{w, b, false})
 				}
@@ -83,9 +83,10 @@ func (g *waitGraph) connect() {
 type stuckSet map[*waitNode]bool
 
 // findStuck finds the waiters that stay denied although all leave who can. That is more than to
-// stand in a circle: of several holders of a semaphore each is in the way of a waiter, and one that leaves is enough.
-// So all begin as stuck, and those are taken off, again and again, that hold once only the entries of stuck
-// waiters are counted: those themselves, and what they say they hold; or, if it need not be certain, what their session holds.
+// stand in a cycle: of several holders of a semaphore each is in the way of a waiter, and one that
+// leaves is enough. So all begin as stuck, and those are taken off, again and again, that hold once
+// only the entries of stuck waiters are counted: those themselves, and what they say they hold; or,
+// if it need not be certain, what their session holds.
 func (g *waitGraph) findStuck(certain bool) stuckSet {
 	stuck := make(stuckSet, len(g.nodes))
 	for _, n := range g.nodes {
@@ -116,8 +117,8 @@ func (g *waitGraph) findStuck(certain bool) stuckSet {
 	return stuck
 }
 
-// circles returns disjoint circles, the certain ones first: shortest first from each node.
-func (g *waitGraph) circles() []Deadlock {
+// cycles returns disjoint cycles, the certain ones first: shortest first from each node.
+func (g *waitGraph) cycles() []Deadlock {
 	var found []Deadlock
 	in := map[*waitNode]bool{}
 	for _, certain := range []bool{true, false} {
@@ -125,7 +126,7 @@ func (g *waitGraph) circles() []Deadlock {
 			if in[n] {
 				continue
 			}
-			path := g.circle(n, certain)
+			path := g.cycle(n, certain)
 			if path == nil || slices.ContainsFunc(path, func(e waitEdge) bool { return in[e.to] }) {
 				continue
 			}
@@ -148,8 +149,8 @@ func (g *waitGraph) counts(e waitEdge, certain bool) bool {
 	return (e.certain || !certain) && g.stuck[certain][e.to]
 }
 
-// circle is the shortest way from n back to itself, found breadth first; nil if none.
-func (g *waitGraph) circle(n *waitNode, certain bool) []waitEdge {
+// cycle is the shortest way from n back to itself, found breadth first; nil if none.
+func (g *waitGraph) cycle(n *waitNode, certain bool) []waitEdge {
 	type step struct {
 		edge waitEdge
 		from *step

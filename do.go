@@ -16,8 +16,8 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 //
 // fn's context is that of [Lease.Bind]: it ends when ctx does, or when the lock is lost, with the
 // *LostError as its cause; [LeaseFrom] returns the lease that it was made from, for its token. If
-// the lock was lost before fn returned, or its release could not be confirmed, the error wraps ErrLost or
-// ErrUnknown as well, also if fn returned nil. The lock is released if fn panics.
+// the lock was lost before fn returned, or its release could not be confirmed, the error wraps
+// ErrLost or ErrUnknown as well, also if fn returned nil. The lock is released if fn panics.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	return do(ctx, m.Lock, fn)
 }
@@ -37,8 +37,9 @@ func (s *Semaphore) Do(ctx context.Context, k int64, fn func(ctx context.Context
 	return do(ctx, s.Locker(k).Lock, fn)
 }
 
-// DoAll runs fn under all the locks. It waits for them as [LockAll] does; the rest is as with [Mutex.Do],
-// but that [MultiLeaseFrom] returns the leases, and the loss of any of them ends fn's context.
+// DoAll runs fn under all the locks. It waits for them as [LockAll] does; the rest is as with
+// [Mutex.Do], but that [MultiLeaseFrom] returns the leases, and the loss of any of them ends fn's
+// context.
 func DoAll(ctx context.Context, locks []Locker, fn func(ctx context.Context) error) error {
 	return do(ctx, func(ctx context.Context) (*MultiLease, error) { return LockAll(ctx, locks...) }, fn)
 }

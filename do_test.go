@@ -10,8 +10,8 @@ import (
 	"github.com/hasplock/hasp"
 )
 
-// Every kind of lock has a Do, which holds what its Lock would hold, tells it by the context, and gives
-// it back.
+// Every kind of lock has a Do, which holds what its Lock would hold, tells it by the context, and
+// gives it back.
 func TestDoOfEachKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c, other := pair(t)

@@ -82,9 +82,9 @@ func (l *Lease) beginDowngrade() error {
 	return nil
 }
 
-// sureUnitsLocked is how much of the capacity the entry has for certain: a reader's unit while
+// certainUnitsLocked is how much of the capacity the entry has for certain: a reader's unit while
 // a Downgrade is under way or has not been answered, since it may be done at any moment.
-func (e *entry) sureUnitsLocked() int64 {
+func (e *entry) certainUnitsLocked() int64 {
 	if e.downgrades > 0 {
 		return 1
 	}

@@ -29,8 +29,9 @@ type Term struct {
 	*Lease
 }
 
-// Campaign waits until this candidate leads, for one term; [Election.Run] leads again and again. value (at most 1 KB) is published with the
-// leadership: an address, say, at which the leader can be reached. See [Mutex.Lock].
+// Campaign waits until this candidate leads, for one term; [Election.Run] leads again and again.
+// value (at most 1 KB) is published with the leadership: an address, say, at which the leader can
+// be reached. See [Mutex.Lock].
 func (e *Election) Campaign(ctx context.Context, value []byte) (*Term, error) {
 	r := e.handle.ask("campaign for", driver.Whole)
 	r.value = value

@@ -11,24 +11,28 @@ import (
 // Run campaigns, and calls lead for each term that this candidate wins, until something of the list
 // below ends it. value is published during each term, as with [Election.Campaign].
 //
-// The context of lead is that of [Lease.Bind]: it ends when the term is lost, or ctx ends. lead must
-// return then; no other term of this Run begins before it has. When it returns or panics, the term is resigned, within
-// five seconds, and after a pause this candidate stands at the end of the queue again. The pauses are
-// random, double from some milliseconds to two seconds, and begin anew after a term of ten seconds.
+// The context of lead is that of [Lease.Bind]: it ends when the term is lost, or ctx ends. lead
+// must return then; no other term of this Run begins before it has. When it returns or panics, the
+// term is resigned, within five seconds, and after a pause this candidate stands at the end of the
+// queue again. The pauses are random, double from some milliseconds to two seconds, and begin anew
+// after a term of ten seconds.
 //
 // Run ends, always with an error, when
-//   - ctx ends: the error wraps ctx's, or is lead's own if that failed at its end with something else;
-//   - lead returns an error in a term that was not lost. If the next term may do better, log it and return
-//     nil;
-//   - a campaign fails with what no repetition cures: bad input ([ErrInvalidName], [ErrInvalidOption]), a store
-//     without elections ([ErrUnsupported]), a name that is in use as another kind of lock ([ErrMismatch]), a context that
-//     holds the name already ([ErrDeadlock]), a closed client ([ErrClosed]), credentials that the store does not know
-//     ([ErrInvalidOption] as well), or a refusal of the store ([ErrRefused]) before the first term.
+//   - ctx ends: the error wraps ctx's, or is lead's own if that failed at its end with something
+//     else;
+//   - lead returns an error in a term that was not lost. If the next term may do better, log it and
+//     return nil;
+//   - a campaign fails with what no repetition cures: bad input ([ErrInvalidName],
+//     [ErrInvalidOption]), a store without elections ([ErrUnsupported]), a name that is in use as
+//     another kind of lock ([ErrMismatch]), a context that holds the name already ([ErrDeadlock]),
+//     a closed client ([ErrClosed]), credentials that the store does not know ([ErrInvalidOption]
+//     as well), or a refusal of the store ([ErrRefused]) before the first term.
 //
-// Everything else is tried again: a store that cannot be reached, from the start; a term that was lost, or whose
-// end is unknown, also if lead returned an error then; a refusal after the first term, since a failover makes a
-// store read-only for a moment. The client's observers are told of each failure ([EventFailed], [EventLost],
-// [EventReleased]); if there are none, log/slog's default logger is.
+// Everything else is tried again: a store that cannot be reached, from the start; a term that was
+// lost, or whose end is unknown, also if lead returned an error then; a refusal after the first
+// term, since a failover makes a store read-only for a moment. The client's observers are told of
+// each failure ([EventFailed], [EventLost], [EventReleased]); if there are none, log/slog's default
+// logger is.
 func (e *Election) Run(ctx context.Context, value []byte, lead func(ctx context.Context, term *Term) error) error {
 	if lead == nil {
 		return e.client.wrap(ctx, "campaign for", e.handle.name, fmt.Errorf("%w: the function is nil", ErrInvalidOption))
@@ -58,17 +62,18 @@ func (e *Election) Run(ctx context.Context, value []byte, lead func(ctx context.
 	}
 }
 
-// longTerm is how long a term lasts whose end is no sign that the next will be short. Candidates that
-// cannot lead would otherwise take turns as fast as the store lets them.
+// longTerm is how long a term lasts whose end is no sign that the next will be short. Candidates
+// that cannot lead would otherwise take turns as fast as the store lets them.
 const longTerm = 10 * time.Second
 
-// serve leads for one term. When it returns, or panics, lead has ended and the term was resigned. again
-// says that the candidate continues.
+// serve leads for one term. When it returns, or panics, lead has ended and the term was resigned.
+// again says that the candidate continues.
 func (t *Term) serve(ctx context.Context, lead func(context.Context, *Term) error) (again bool, err error) {
 	work, cancel := bind(ctx, t.Lease)
 	var resigned error
 	func() {
-		// First the context: what lead has started and left behind must not go on under the next leader.
+		// First the context: what lead has started and left behind must not go on under the next
+		// leader.
 		defer func() { cancel(nil); resigned = t.unlock() }()
 		err = lead(work, t)
 	}()
@@ -80,8 +85,9 @@ func (t *Term) serve(ctx context.Context, lead func(context.Context, *Term) erro
 		}
 		return false, err
 	case errors.Is(resigned, ErrLost), errors.Is(resigned, ErrUnknown), t.lostBy(err):
-		// What lead returned follows from the loss, which was told, or from what keeps the store from answering. The release
-		// may be the first to learn of it: a fence has refused a write, say, before the store has told of an eviction.
+		// What lead returned follows from the loss, which was told, or from what keeps the store
+		// from answering. The release may be the first to learn of it: a fence has refused a write,
+		// say, before the store has told of an eviction.
 		return true, nil
 	}
 	return err == nil, err

@@ -29,7 +29,8 @@ func untilEnd(ctx context.Context, _ *hasp.Term) error {
 	return ctx.Err()
 }
 
-// A signal ends the term in order: the function first, then the lead, then Run; the next leads at once.
+// A signal ends the term in order: the function first, then the lead, then Run; the next leads at
+// once.
 func TestRunEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c, other := pair(t)
@@ -126,7 +127,8 @@ func TestRunLeadsAgainAfterALoss(t *testing.T) {
 	})
 }
 
-// An error that tells of the loss of another lock is one of the function's own, in a term that was not lost.
+// An error that tells of the loss of another lock is one of the function's own, in a term that was
+// not lost.
 func TestRunEndsWithALossElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, c, _ := pair(t)
@@ -149,13 +151,14 @@ func TestRunTakesAStaleWriteForALoss(t *testing.T) {
 	goesOnAfter(t, errors.New("stale"), plan{loseAnswer: driver.ErrGone, times: 1})
 }
 
-// The store falls silent, and the leader's function is the first to notice, with an error that it makes itself. What became of
-// the term is not known, and the candidate goes on.
+// The store falls silent, and the leader's function is the first to notice, with an error that it
+// makes itself. What became of the term is not known, and the candidate goes on.
 func TestRunGoesOnAfterAnUnknownEnd(t *testing.T) {
 	goesOnAfter(t, errNetwork, plan{err: errNetwork, times: 100})
 }
 
-// goesOnAfter demands a second term after one that ended with the function's error, and whose release went by the plan.
+// goesOnAfter demands a second term after one that ended with the function's error, and whose
+// release went by the plan.
 func goesOnAfter(t *testing.T, failure error, leave plan) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -45,8 +45,8 @@ const (
 	released
 )
 
-// trusted reports whether the entry may be relied on, by the clocks and never by a flag:
-// the session's deadline and the entry's own limits. A caller that finds either over ends the entry.
+// trusted reports whether the entry may be relied on, by the clocks and never by a flag: the
+// session's deadline and the entry's own limits. A caller that finds either over ends the entry.
 func (e *entry) trusted() bool {
 	return e.session.trusts(e) && e.withinLimit()
 }
@@ -78,8 +78,8 @@ func (e *entry) grant(parent context.Context, token uint64) (*Lease, error) {
 	return &e.first, nil
 }
 
-// addLocked adds a lease that begins at a time that is now. The boot clock costs a system call, and is
-// only for those that are bounded: by limits, or the first of a local hand-over.
+// addLocked adds a lease that begins at a time that is now. The boot clock costs a system call, and
+// is only for those that are bounded: by limits, or the first of a local hand-over.
 func (e *entry) addLocked(l *Lease, parent context.Context, at time.Time) {
 	l.entry, l.parent, l.since.at = e, parent, at
 	if e.limit != nil || e.handOver != nil && l == &e.first {
@@ -97,7 +97,7 @@ func (e *entry) again(parent context.Context, units int64) (*Lease, error) {
 	if e.state != held {
 		return nil, e.err
 	}
-	if units > e.sureUnitsLocked() {
+	if units > e.certainUnitsLocked() {
 		return nil, fmt.Errorf("%w: a reader cannot become the writer while it reads: release the read lock first", ErrDeadlock)
 	}
 	l := new(Lease)

@@ -135,7 +135,8 @@ func final(err error) bool {
 
 // storeError is an error of a store or its client, without the errors of contexts in it: a dial or
 // a request that was given up has a time-out of ours, or of the store's client, and a caller takes
-// [context.DeadlineExceeded] for the end of the context that it gave, for the sign of a lock that is taken.
+// [context.DeadlineExceeded] for the end of the context that it gave, for the sign of a lock that
+// is taken.
 type storeError struct{ err error }
 
 func ofStore(err error) error {

@@ -31,9 +31,9 @@ type Event struct {
 	Backend string
 	Name    string // of the lock; empty for events of the session
 
-	// What was asked for, where an acquisition ends (acquired, busy, failed): Op is "lock", "read-lock",
-	// "acquire", "campaign for" and so on, or "try ..." of these; Units of Capacity are 1 for a reader,
-	// k for a semaphore's permits, all for a mutex, a writer and a candidate.
+	// What was asked for, where an acquisition ends (acquired, busy, failed): Op is "lock",
+	// "read-lock", "acquire", "campaign for" and so on, or "try ..." of these; Units of Capacity
+	// are 1 for a reader, k for a semaphore's permits, all for a mutex, a writer and a candidate.
 	Op              string
 	Units, Capacity int64
 

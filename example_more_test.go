@@ -116,7 +116,7 @@ func ExampleStallAfter() {
 	// true stalled
 }
 
-// Two that wait for each other: the younger gives up, with the whole circle in its error.
+// Two that wait for each other: the younger gives up, with the whole cycle in its error.
 func ExampleFailOnDeadlock() {
 	ctx := context.Background()
 	store := memlock.New()
@@ -142,8 +142,8 @@ func ExampleFailOnDeadlock() {
 		waiting = len(q.Waiters)
 	}
 	go want(1, "a") // the younger
-	_, circle, _ := strings.Cut((<-done).Error(), "deadlock: ")
-	fmt.Println(circle)
+	_, cycle, _ := strings.Cut((<-done).Error(), "deadlock: ")
+	fmt.Println(cycle)
 	fmt.Println(<-done)
 	// Output:
 	// (worker-1) waits for "a" behind (worker-0); (worker-0) waits for "b" behind (worker-1)
@@ -242,8 +242,8 @@ func ExampleLease_Export() {
 }
 
 // syncLocker is a lock for code that asks for a sync.Locker, and so knows neither contexts nor
-// errors. Such code cannot stop its work when the lock is lost: failed, which is told at once, ends the
-// program (log.Fatal). It must not return from a Lock that has failed.
+// errors. Such code cannot stop its work when the lock is lost: failed, which is told at once, ends
+// the program (log.Fatal). It must not return from a Lock that has failed.
 type syncLocker struct {
 	mutex  *hasp.Mutex
 	failed func(error)
@@ -270,7 +270,8 @@ func (s *syncLocker) Unlock() {
 	lease.Unlock()
 }
 
-// A condition that waits for work, under a lock of many machines. Its Wait gives the lock back and takes it again.
+// A condition that waits for work, under a lock of many machines. Its Wait gives the lock back and
+// takes it again.
 func Example_syncLocker() {
 	c := open()
 	defer c.Close()

@@ -66,7 +66,8 @@ func ExampleLeaseFrom() {
 	// <nil>
 }
 
-// A server holds a lock for as long as it runs. Each request works under it, and ends by itself too.
+// A server holds a lock for as long as it runs. Each request works under it, and ends by itself
+// too.
 func ExampleLease_Bind() {
 	c := open()
 	lease, err := c.Mutex("primary").Lock(context.Background())
@@ -178,8 +179,8 @@ func ExampleElection() {
 	// now: "" <nil>
 }
 
-// The pattern of every leader, with a follower beside it. Run campaigns, leads and campaigns again until its
-// context ends, by SIGTERM say; the follower is told of each leader.
+// The pattern of every leader, with a follower beside it. Run campaigns, leads and campaigns again
+// until its context ends, by SIGTERM say; the follower is told of each leader.
 func ExampleElection_Run() {
 	store := memlock.New()
 	candidate, _ := hasp.New(store.Backend())
@@ -192,7 +193,8 @@ func ExampleElection_Run() {
 	done := make(chan error)
 	go func() {
 		done <- candidate.Election("scheduler").Run(ctx, []byte("10.0.0.1:8080"), func(ctx context.Context, term *hasp.Term) error {
-			// Lead here: start what only the leader does, with ctx, and hand term.Token() to what is written.
+			// Lead here: start what only the leader does, with ctx, and hand term.Token() to what
+			// is written.
 			<-ctx.Done() // told to stop, or the lead is lost
 			return nil   // when all that was started has ended
 		})

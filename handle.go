@@ -37,7 +37,7 @@ func (c *Client) handle(name string, capacity int64, opts []LockOption) handle {
 }
 
 // errHidden is for what goes by the waiters that a queue shows. Where there is no queue, a
-// request would stand nowhere, and a circle would not be found: a program that relies on the one or
+// request would stand nowhere, and a cycle would not be found: a program that relies on the one or
 // the other must be told.
 var errHidden = fmt.Errorf("%w: it does not show who waits, so it cannot ask a holder or find a deadlock", ErrUnsupported)
 

@@ -38,8 +38,8 @@ type handOverLimit struct {
 	time time.Duration
 }
 
-// localHandOvers has the local hand-over of each name for which one of this client's goroutines holds,
-// or is on its way to the store. Its mutex is taken before entry.mu.
+// localHandOvers has the local hand-over of each name for which one of this client's goroutines
+// holds, or is on its way to the store. Its mutex is taken before entry.mu.
 type localHandOvers struct {
 	mu    sync.Mutex
 	names map[string]*localHandOver
@@ -204,7 +204,7 @@ func (b *localHandOver) handOn(l *Lease) bool {
 		return false
 	}
 	// The waiters want the whole capacity. What a Downgrade has given up may be others' by now.
-	if e.sureUnitsLocked() != int64(e.capacity) || !e.servesLocked(b.waiters[0].limits) {
+	if e.certainUnitsLocked() != int64(e.capacity) || !e.servesLocked(b.waiters[0].limits) {
 		return false
 	}
 	b.leases++
@@ -219,8 +219,8 @@ func (b *localHandOver) handOn(l *Lease) bool {
 
 // servesLocked reports whether the entry's limits are those that the next holder wants, and let
 // it have the lock now. MinHold keeps the lock from the next one, in this process too. A
-// caller that has found the old holder over its limit meanwhile is about to expel it, and
-// would expel the next holder instead.
+// caller that has found the old holder over its limit meanwhile is about to end it, and
+// would end the next holder instead.
 func (e *entry) servesLocked(wanted limits) bool {
 	if e.limit == nil {
 		return wanted == limits{}

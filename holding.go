@@ -8,13 +8,13 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// leaseKey finds the holder that a context was made from: a *Lease, a *MultiLease, what Bind has made of
-// one of these, or the *takenLeases of a LockAll that still waits for the rest.
+// leaseKey finds the holder that a context was made from: a *Lease, a *MultiLease, what Bind has
+// made of one of these, or the *takenLeases of a LockAll that still waits for the rest.
 type leaseKey struct{}
 
-// LeaseFrom returns the lease that ctx was made from: by [Lease.Context] or [Lease.Bind], or by a Do or
-// [Election.Run], which give their functions such a context. It is for what needs more than the
-// context: the token for the resource, Held, Deadline, Progress.
+// LeaseFrom returns the lease that ctx was made from: by [Lease.Context] or [Lease.Bind], or by a
+// Do or [Election.Run], which give their functions such a context. It is for what needs more than
+// the context: the token for the resource, Held, Deadline, Progress.
 //
 // If locks were taken one inside the other, it is the innermost; if that is several locks that
 // [LockAll] or [DoAll] has taken, there is no one lease, and [MultiLeaseFrom] returns them. The
@@ -30,8 +30,8 @@ func LeaseFrom(ctx context.Context) (*Lease, bool) {
 	return nil, false
 }
 
-// MultiLeaseFrom returns the leases of several locks that ctx was made from, by [MultiLease.Context],
-// [MultiLease.Bind] or [DoAll], if those are the innermost. See [LeaseFrom].
+// MultiLeaseFrom returns the leases of several locks that ctx was made from, by
+// [MultiLease.Context], [MultiLease.Bind] or [DoAll], if those are the innermost. See [LeaseFrom].
 func MultiLeaseFrom(ctx context.Context) (*MultiLease, bool) {
 	switch h := holderOf(ctx).(type) {
 	case *MultiLease:
@@ -175,8 +175,8 @@ func (b *boundLeases) each(yield func(*Lease) bool) bool {
 
 func (b *boundLeases) outer() context.Context { return b.ctx }
 
-// holding returns the lease, if any, of the holder that a context was made from and that waiting for r would
-// wait for. Semaphores are left alone: to take a second permit is no mistake in itself.
+// holding returns the lease, if any, of the holder that a context was made from and that waiting
+// for r would wait for. Semaphores are left alone: to take a second permit is no mistake in itself.
 func holding(h holder, c *Client, r *request) *Lease {
 	if r.capacity != driver.Whole {
 		return nil
@@ -189,9 +189,9 @@ func holding(h holder, c *Client, r *request) *Lease {
 	return nil
 }
 
-// whileHolding adds the ids of what the owner holds: the leases of the holder that its context was made from, the
-// innermost first, and those it names itself; as many as fit. It costs nothing to those who
-// hold nothing.
+// whileHolding adds the ids of what the owner holds: the leases of the holder that its context was
+// made from, the innermost first, and those it names itself; as many as fit. It costs nothing to
+// those who hold nothing.
 func whileHolding(h holder, owner string, named []string) string {
 	if h == nil && len(named) == 0 {
 		return owner

@@ -37,9 +37,10 @@ type Entry struct {
 	// Deadlock).
 	Holds []string `json:"holds,omitempty"`
 
-	// Expires is when the store removes the entry if it is not renewed, by this client's clock; zero
-	// where nothing expires, and where the store does not say it with a queue (see docs/DRIVERS.md).
-	// Each renewal moves it. It is not the end of the holder's trust, which is earlier.
+	// Expires is when the store removes the entry if it is not renewed, by this client's clock;
+	// zero where nothing expires, and where the store does not say it with a queue (see
+	// docs/DRIVERS.md). Each renewal moves it. It is not the end of the holder's trust, which is
+	// earlier.
 	Expires time.Time `json:"expires,omitzero"`
 }
 

@@ -96,11 +96,11 @@ func (l *Lease) Lost() <-chan struct{} {
 	return l.lost
 }
 
-// Context returns the context for the work under the lock. It carries the values of the
-// context given to Lock, but not its end: it ends when the lease is lost, with the
-// *LostError as its cause, or released. Work that is to stop with the context given to Lock as well,
-// or with another one, has [Lease.Bind]. Locking the same name with it, or with a context
-// made from it, is recognised as waiting for oneself.
+// Context returns the context for the work under the lock. It carries the values of the context
+// given to Lock, but not its end: it ends when the lease is lost, with the *LostError as its cause,
+// or released. Work that is to stop with the context given to Lock as well, or with another one,
+// has [Lease.Bind]. Locking the same name with it, or with a context made from it, is recognised as
+// waiting for oneself.
 //
 // Its own Err and Done ask the clocks, so that the first look after a pause of the process
 // already tells a loss. A context made from it learns of the loss as soon as a timer runs.

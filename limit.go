@@ -129,14 +129,14 @@ func (e *entry) withinLimit() bool {
 	if left > 0 {
 		return true
 	}
-	e.expel(reason)
+	e.endOverLimit(reason)
 	return false
 }
 
-// expel takes the lock from a holder that is still alive, and may be in the middle of a
+// endOverLimit takes the lock from a holder that is still alive, and may be in the middle of a
 // write. So it is told first, and has the safety margin to stop: the same as it would have
 // at a loss by expiry, before the store hands the lock on.
-func (e *entry) expel(reason Reason) {
+func (e *entry) endOverLimit(reason Reason) {
 	s := e.session
 	if e.lose(reason, nil, s.confirmed()) != held {
 		return // somebody else was first
@@ -146,7 +146,7 @@ func (e *entry) expel(reason Reason) {
 	e.mu.Unlock()
 	s.client.inBackground(func() {
 		defer s.remove(e)
-		if sleep(s.done, s.client.cfg.guardOf(s.client.cfg.ttl)) {
+		if sleep(s.done, s.client.cfg.marginOf(s.client.cfg.ttl)) {
 			s.client.clean(values, s.done, e.ticket.Leave)
 		}
 	})
@@ -192,8 +192,8 @@ func (e *entry) minLeftLocked() time.Duration {
 	return e.limit.min - elapsed
 }
 
-// sitOut waits until MinHold is over. What ctx does not wait for happens in the background.
-func (e *entry) sitOut(ctx context.Context) error {
+// awaitMinHold waits until MinHold is over. What ctx does not wait for happens in the background.
+func (e *entry) awaitMinHold(ctx context.Context) error {
 	if e.limit == nil || e.limit.min == 0 {
 		return nil
 	}

@@ -37,56 +37,56 @@ type localWaiter struct {
 	r    *request
 }
 
-// gateGroup bounds how many enter together, so that a crowd is no burst for the store.
+// localGroup bounds how many enter together, so that a crowd is no burst for the store.
 const localGroup = 128
 
 // enter waits for the turn of r. After an error, leave must not follow; otherwise it must.
-func (g *localQueues) enter(ctx context.Context, r *request) error {
-	g.mu.Lock()
-	if g.names == nil {
-		g.names = map[string]localQueue{}
+func (q *localQueues) enter(ctx context.Context, r *request) error {
+	q.mu.Lock()
+	if q.names == nil {
+		q.names = map[string]localQueue{}
 	}
-	at := g.names[r.name]
+	at := q.names[r.name]
 	if at.inside == 0 {
-		g.names[r.name] = localQueue{inside: 1}
-		g.mu.Unlock()
+		q.names[r.name] = localQueue{inside: 1}
+		q.mu.Unlock()
 		return nil
 	}
 	turn := make(chan struct{})
 	at.waiters = append(at.waiters, localWaiter{turn, r})
-	g.names[r.name] = at
-	g.mu.Unlock()
+	q.names[r.name] = at
+	q.mu.Unlock()
 
 	select {
 	case <-turn:
 		return nil
 	case <-ctx.Done():
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	at = g.names[r.name]
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at = q.names[r.name]
 	if i := slices.IndexFunc(at.waiters, func(w localWaiter) bool { return w.turn == turn }); i >= 0 {
 		at.waiters = slices.Delete(at.waiters, i, i+1)
-		g.names[r.name] = at
+		q.names[r.name] = at
 		return ctx.Err()
 	}
 	// leave took us off the queue before we could: the turn is ours, and no other caller
 	// will pass it on.
-	g.leaveLocked(r, false)
+	q.leaveLocked(r, false)
 	return ctx.Err()
 }
 
 // leave passes the turn on. granted says that r has got what it wanted.
-func (g *localQueues) leave(r *request, granted bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.leaveLocked(r, granted)
+func (q *localQueues) leave(r *request, granted bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.leaveLocked(r, granted)
 }
 
-func (g *localQueues) leaveLocked(r *request, granted bool) {
-	at := g.names[r.name]
+func (q *localQueues) leaveLocked(r *request, granted bool) {
+	at := q.names[r.name]
 	if at.inside--; at.inside > 0 {
-		g.names[r.name] = at
+		q.names[r.name] = at
 		return // the last of a group passes the turn on
 	}
 	n := min(len(at.waiters), 1)
@@ -94,14 +94,14 @@ func (g *localQueues) leaveLocked(r *request, granted bool) {
 		n = max(n, at.beside(r))
 	}
 	if n == 0 {
-		delete(g.names, r.name)
+		delete(q.names, r.name)
 		return
 	}
 	for _, w := range at.waiters[:n] {
 		close(w.turn)
 	}
 	clear(at.waiters[:n])
-	g.names[r.name] = localQueue{n, at.waiters[n:]}
+	q.names[r.name] = localQueue{n, at.waiters[n:]}
 }
 
 // beside is how many of the first waiters can hold beside r and each other.

@@ -83,9 +83,9 @@ func (m *MultiLease) Err() error {
 	return first
 }
 
-// Context returns the context for the work under the locks. It ends when any of them is
-// lost or released, with that lease's error as its cause. See [Lease.Context], and [MultiLease.Bind]
-// for work that another context ends as well.
+// Context returns the context for the work under the locks. It ends when any of them is lost or
+// released, with that lease's error as its cause. See [Lease.Context], and [MultiLease.Bind] for
+// work that another context ends as well.
 func (m *MultiLease) Context() context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,8 +114,8 @@ func (m *MultiLease) Lost() <-chan struct{} {
 		}
 	}
 	m.mu.Unlock()
-	// After a pause the first look tells, before any timer or goroutine has run. Without mu: a loss that is found here is told to the
-	// observers first, which may look at m.
+	// After a pause the first look tells, before any timer or goroutine has run. Without mu: a loss
+	// that is found here is told to the observers first, which may look at m.
 	m.tellLost()
 	return m.lost
 }

@@ -6,8 +6,9 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Mutex is an exclusive lock by name. It is a handle: making one costs nothing and sends
-// nothing, any number may exist for a name, and the [Lease] that Lock returns owns the lock. Two goroutines contend for it like two machines.
+// Mutex is an exclusive lock by name. It is a handle: making one costs nothing and sends nothing,
+// any number may exist for a name, and the [Lease] that Lock returns owns the lock. Two goroutines
+// contend for it like two machines.
 //
 // A Mutex and the RWMutex of the same name exclude each other.
 type Mutex struct {

@@ -27,11 +27,11 @@ type config struct {
 // Option sets something of a whole Client.
 type Option func(*config) error
 
-// WithTTL sets how long the store keeps the locks of a client it no longer hears from:
-// the longest time a crashed holder blocks others, and, less the safety margin, the longest
-// outage a holder survives. Stores may grant another (ZooKeeper bounds it; etcd refuses
-// what is not whole seconds from 2 s on); hasp counts with what was granted. Stores that are bound to the
-// process (file) have no TTL and ignore it. Default: DefaultTTL.
+// WithTTL sets how long the store keeps the locks of a client it no longer hears from: the longest
+// time a crashed holder blocks others, and, less the safety margin, the longest outage a holder
+// survives. Stores may grant another (ZooKeeper bounds it; etcd refuses what is not whole seconds
+// from 2 s on); hasp counts with what was granted. Stores that are bound to the process (file) have
+// no TTL and ignore it. Default: DefaultTTL.
 func WithTTL(d time.Duration) Option {
 	return func(c *config) error {
 		if d <= 0 {
@@ -112,12 +112,12 @@ func (c *config) check(t driver.Traits) error {
 func (c *config) checkTrust(ttl time.Duration) error {
 	if trust, renew := c.trust(ttl), ttl/3; trust < 2*renew {
 		return fmt.Errorf("%w: TTL (%s) less margin (%s) leaves %s of trust, and two renewals take %s; use a longer TTL or a smaller margin",
-			ErrInvalidOption, ttl, c.guardOf(ttl), trust, 2*renew)
+			ErrInvalidOption, ttl, c.marginOf(ttl), trust, 2*renew)
 	}
 	return nil
 }
 
-func (c *config) guardOf(ttl time.Duration) time.Duration {
+func (c *config) marginOf(ttl time.Duration) time.Duration {
 	if c.margin > 0 {
 		return c.margin
 	}
@@ -131,7 +131,7 @@ func (c *config) trust(granted time.Duration) time.Duration {
 	if granted == driver.Forever {
 		return driver.Forever
 	}
-	return granted - granted/100 - c.guardOf(granted)
+	return granted - granted/100 - c.marginOf(granted)
 }
 
 // LockOption sets something of one Mutex, RWMutex, Semaphore or Election.

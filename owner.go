@@ -24,8 +24,8 @@ type Owner struct {
 	// Listens: it is told of requests (see Revocable).
 	Listens bool `json:"listens,omitempty"`
 
-	// Via is the token by which a client of hasp serve has come in. What such an owner says of itself
-	// is not checked by anybody.
+	// Via is the token by which a client of hasp serve has come in. What such an owner says of
+	// itself is not checked by anybody.
 	Via string `json:"via,omitempty"`
 
 	// Raw is the text that another lock library wrote in the owner's place, if any.

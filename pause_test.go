@@ -66,7 +66,8 @@ func TestFirstLookAtSeveralLeases(t *testing.T) {
 	}
 }
 
-// pauseOf does to a session what a pause of an hour does: no timer has run, and the last renewal is long ago.
+// pauseOf does to a session what a pause of an hour does: no timer has run, and the last renewal is
+// long ago.
 func pauseOf(s *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

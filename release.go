@@ -11,8 +11,9 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Release gives the lock back, for those who look at the result; [Lease.Unlock] is for defer. nil says that the lease was valid to the end and that the
-// store has confirmed that it is gone. Otherwise the error wraps
+// Release gives the lock back, for those who look at the result; [Lease.Unlock] is for defer. nil
+// says that the lease was valid to the end and that the store has confirmed that it is gone.
+// Otherwise the error wraps
 //   - ErrLost: the lease was lost before; what is left in the store is removed;
 //   - ErrNotHeld: it was released before, or is nil;
 //   - ErrUnknown: the store has not answered, until ctx or the lease ended, or for three TTLs.
@@ -57,7 +58,7 @@ func (l *Lease) release(caller context.Context) error {
 	if e.handOver != nil {
 		e.handOver.next() // whose request may reach the store before ours: then it queues behind
 	}
-	if err = e.sitOut(ctx); err == nil {
+	if err = e.awaitMinHold(ctx); err == nil {
 		err = e.leave(ctx)
 	}
 	s.remove(e)
@@ -137,7 +138,7 @@ func (e *entry) leave(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", ErrUnknown, contextError(ctx))
 		}
 		switch err := e.ticket.Leave(ctx); {
-		case err == nil && s.vouches(e):
+		case err == nil && s.wasHeld(e):
 			return nil
 		case asked && errors.Is(err, driver.ErrGone) && s.trusts(e):
 			if s.client.traits.Forgets {

@@ -11,9 +11,9 @@ import (
 	"github.com/hasplock/hasp/memlock"
 )
 
-// A release under way has ends: that of the session, and three TTLs. They hold also where the store tells meanwhile that
-// the entry has gone, or where the entry's own time is over because a renewal did not reach it. The store does not
-// answer the release in any of these.
+// A release under way has ends: that of the session, and three TTLs. They hold also where the store
+// tells meanwhile that the entry has gone, or where the entry's own time is over because a renewal
+// did not reach it. The store does not answer the release in any of these.
 func TestReleaseEndsWithoutItsEntry(t *testing.T) {
 	const hour = time.Hour
 	for name, x := range map[string]struct {
@@ -52,8 +52,8 @@ func TestReleaseEndsWithoutItsEntry(t *testing.T) {
 	}
 }
 
-// As above for an entry that is late, whose time is over while MinHold keeps the lock: no two requests of a ticket
-// to leave are under way at once, and the end of the session ends the release.
+// As above for an entry that is late, whose time is over while MinHold keeps the lock: no two
+// requests of a ticket to leave are under way at once, and the end of the session ends the release.
 func TestReleaseOfALateEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := &laggard{Backend: memlock.New().Backend()}

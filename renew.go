@@ -57,10 +57,11 @@ func slow(err error) bool {
 	return errors.As(err, &partial) && partial.Slow
 }
 
-// attemptLocked is how long a renewal may take: half of what the oldest entry has left, so that an answer that
-// never comes still leaves time for further attempts on a fresh connection. After one that got on but was not
-// ready it is three quarters: halves of halves would be too short for the round trip of a slice. Not all of it: what the
-// driver renews counts here when KeepAlive returns, and the oldest entry's time must not be over by then.
+// attemptLocked is how long a renewal may take: half of what the oldest entry has left, so that an
+// answer that never comes still leaves time for further attempts on a fresh connection. After one
+// that got on but was not ready it is three quarters: halves of halves would be too short for the
+// round trip of a slice. Not all of it: what the driver renews counts here when KeepAlive returns,
+// and the oldest entry's time must not be over by then.
 func (s *session) attemptLocked() time.Duration {
 	left := min(s.remainingLocked(), s.late.soonest(s.margin))
 	part := left / 2
@@ -70,8 +71,9 @@ func (s *session) attemptLocked() time.Duration {
 	return max(part, minMargin/2)
 }
 
-// keepAlive makes one attempt and returns the trust that was left when it ended, in the oldest entry. Those that
-// a slow store had no time for are late, and end one by one: the session goes on with those that were renewed.
+// keepAlive makes one attempt and returns the trust that was left when it ended, in the oldest
+// entry. Those that a slow store had no time for are late, and end one by one: the session goes on
+// with those that were renewed.
 func (s *session) keepAlive() (margin time.Duration, err error) {
 	s.mu.Lock()
 	attempt := s.attemptLocked()

@@ -15,8 +15,8 @@ import (
 	"github.com/hasplock/hasp/memlock"
 )
 
-// A store that needs half of a TTL to renew all entries of a client, slice by slice, loses none. One that needs more loses
-// some, and goes on with the others.
+// A store that needs half of a TTL to renew all entries of a client, slice by slice, loses none.
+// One that needs more loses some, and goes on with the others.
 func TestSlowRenewals(t *testing.T) {
 	const ttl = 10 * time.Second
 	for _, c := range []struct {

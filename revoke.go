@@ -1,8 +1,8 @@
 package hasp
 
-// AskHolder makes a request that asks the holder of the lock to give it up soon, and says
-// why (at most 1 KB of UTF-8). It is a request: a holder that did not ask to be asked
-// ([Revocable]; its Owner.Listens says so) is not told, and no holder is made to comply. Others see the reason in
+// AskHolder makes a request that asks the holder of the lock to give it up soon, and says why (at
+// most 1 KB of UTF-8). It is a request: a holder that did not ask to be asked ([Revocable]; its
+// Owner.Listens says so) is not told, and no holder is made to comply. Others see the reason in
 // [Client.Inspect]. A store that does not show who waits refuses it with ErrUnsupported, and
 // Revocable as well.
 func AskHolder(why string) LockOption {
@@ -19,9 +19,9 @@ func Revocable(f func(by Owner)) LockOption {
 	return func(c *lockConfig) { c.revoked = f }
 }
 
-// RevocableAtRenewal is [Revocable] without a watch: it looks at the name's queue when a renewal is due,
-// each third of the TTL, also where the store needs no renewals. A request is told that much later,
-// and a lock that is held for less is not looked at.
+// RevocableAtRenewal is [Revocable] without a watch: it looks at the name's queue when a renewal is
+// due, each third of the TTL, also where the store needs no renewals. A request is told that much
+// later, and a lock that is held for less is not looked at.
 func RevocableAtRenewal(f func(by Owner)) LockOption {
 	return func(c *lockConfig) { c.revoked, c.revokedUnwatched = f, true }
 }

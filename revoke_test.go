@@ -10,7 +10,8 @@ import (
 	"github.com/hasplock/hasp/memlock"
 )
 
-// Who asks, gives up and asks again is told each time; a waiter is told once for as long as it waits.
+// Who asks, gives up and asks again is told each time; a waiter is told once for as long as it
+// waits.
 func TestRevocableByManyInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()

@@ -102,8 +102,8 @@ func (s *session) gone(id string, err error) {
 	if was != released {
 		s.remove(e) // after lose: Held finds that the entry is late, or that it is lost
 	}
-	// A release under way asks the store itself. It stays in entries, where the end of the session and checkLeaving
-	// look for it: the store may not answer it any more.
+	// A release under way asks the store itself. It stays in entries, where the end of the session
+	// and checkLeaving look for it: the store may not answer it any more.
 	if was == pending {
 		e.interrupt(err)
 	}

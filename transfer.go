@@ -111,8 +111,8 @@ func (l *Lease) export() (string, error) {
 	return exportPrefix + base64.RawURLEncoding.EncodeToString(b), nil
 }
 
-// exportedIDLocked is the id by which an importer finds the entry. It comes last before the lease ends:
-// the driver keeps the entry under this id from then on.
+// exportedIDLocked is the id by which an importer finds the entry. It comes last before the lease
+// ends: the driver keeps the entry under this id from then on.
 func (e *entry) exportedIDLocked() (string, error) {
 	x, ok := e.ticket.(driver.Exporter)
 	if !ok {

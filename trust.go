@@ -48,10 +48,10 @@ func (s *session) trusts(e *entry) bool {
 	return !over && !lateOver
 }
 
-// vouches reports whether an entry that the store has just removed for us was ours until then.
+// wasHeld reports whether an entry that the store has just removed for us was ours until then.
 // Unlike trusts it goes by the clocks alone where the client was closed: that takes nothing
 // away from what was held until it was released.
-func (s *session) vouches(e *entry) bool {
+func (s *session) wasHeld(e *entry) bool {
 	if s.trusts(e) {
 		return true
 	}
@@ -101,10 +101,10 @@ func (s *session) expire() {
 	s.end(reason, err)
 }
 
-// untilOverLocked is for how long the store must not be asked to forget the session: until its
-// time there is over. A holder that believed until the deadline has the safety margin for what is on its way
-// (S4), also if the store answers again in the meantime and would remove the entries at once.
-// A client that is closed, or a store that has removed them itself, leaves nothing to protect.
+// untilOverLocked is for how long the store must not be asked to forget the session: until its time
+// there is over. A holder that believed until the deadline has the safety margin for what is on its
+// way (S4), also if the store answers again in the meantime and would remove the entries at once. A
+// client that is closed, or a store that has removed them itself, leaves nothing to protect.
 func (s *session) untilOverLocked(reason Reason) time.Duration {
 	if s.granted == driver.Forever || reason != ReasonExpired && reason != ReasonClockJump {
 		return 0
@@ -126,7 +126,7 @@ func (s *session) deadline(e *entry) time.Time {
 	return time.Now().Add(left)
 }
 
-// confirmed is when the store last vouched for the session's entries.
+// confirmed is when the store last confirmed the session's entries.
 func (s *session) confirmed() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

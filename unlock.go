@@ -13,14 +13,14 @@ const unlockBound = closeBound
 //
 //	defer lease.Unlock()
 //
-// It is [Lease.Release] with a fresh context, which has the values of the one given to Lock and ends
-// after five seconds ([MinHold] not counted); what the store has not confirmed by then is done in the
-// background. It does nothing if the lease was released before, or is nil: so a function may defer
-// Unlock for its early returns, and look at the error of Release at its end.
+// It is [Lease.Release] with a fresh context, which has the values of the one given to Lock and
+// ends after five seconds ([MinHold] not counted); what the store has not confirmed by then is done
+// in the background. It does nothing if the lease was released before, or is nil: so a function may
+// defer Unlock for its early returns, and look at the error of Release at its end.
 //
-// An Unlock that finds the lease lost, or whose outcome is unknown, has no error to return. The client's
-// observers are told ([EventLost], or [EventReleased] with Err); if it has none, log/slog's default
-// logger is. See [SlogObserver].
+// An Unlock that finds the lease lost, or whose outcome is unknown, has no error to return. The
+// client's observers are told ([EventLost], or [EventReleased] with Err); if it has none,
+// log/slog's default logger is. See [SlogObserver].
 func (l *Lease) Unlock() {
 	if l != nil {
 		_ = l.unlock() // told

@@ -92,7 +92,8 @@ func TestUnlockIsBounded(t *testing.T) {
 	})
 }
 
-// A loss is told once to those who observe, and otherwise logged: the deferred call has no error to return.
+// A loss is told once to those who observe, and otherwise logged: the deferred call has no error to
+// return.
 func TestUnlockAfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var buf bytes.Buffer

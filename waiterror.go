@@ -7,8 +7,8 @@ import (
 )
 
 // WaitError is the error of a Lock that waited for its turn until its context's deadline. It wraps
-// context.DeadlineExceeded, and it says who was in the way then. Without that knowledge (the lock was
-// just passed on, the store did not answer) Lock returns the context's error alone.
+// context.DeadlineExceeded, and it says who was in the way then. Without that knowledge (the lock
+// was just passed on, the store did not answer) Lock returns the context's error alone.
 type WaitError struct {
 	Holder Owner     // the first, of a lock that several hold
 	ID     string    // of that holder's entry, for [Client.Evict]
@@ -28,12 +28,12 @@ func (e *WaitError) Error() string {
 func (e *WaitError) Unwrap() error { return e.Err }
 
 const (
-	// lookBound is for how long a Lock that is over its deadline waits for the name of the holder: its
-	// caller wants to go on. One round trip, in good health.
-	lookBound = 100 * time.Millisecond
+	// holderBound is for how long a Lock that is over its deadline waits for the name of the
+	// holder: its caller wants to go on. One round trip, in good health.
+	holderBound = 100 * time.Millisecond
 
-	// looksAtOnce bounds the requests of a crowd whose deadline is the same.
-	looksAtOnce = 16
+	// holderRequests bounds the requests of a crowd whose deadline is the same.
+	holderRequests = 16
 )
 
 // overdue adds to the error of a wait that its deadline has ended who holds the lock.
@@ -41,11 +41,11 @@ func (c *Client) overdue(ctx context.Context, r *request, err error) error {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err // it was cancelled: its caller does not want the lock any more
 	}
-	defer c.looks.Add(-1)
-	if c.looks.Add(1) > looksAtOnce {
+	defer c.asking.Add(-1)
+	if c.asking.Add(1) > holderRequests {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookBound)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), holderBound)
 	defer cancel()
 	q, lerr := c.inspect(ctx, r.name, 1)
 	if lerr != nil || len(q.Holders) == 0 {

@@ -12,8 +12,9 @@ import (
 	"github.com/hasplock/hasp/hasptest"
 )
 
-// A Lock that its deadline ends says who holds the lock, whether it waits in the store or behind others
-// of its process. One that is cancelled, or whose store is silent, does not ask or wait for that.
+// A Lock that its deadline ends says who holds the lock, whether it waits in the store or behind
+// others of its process. One that is cancelled, or whose store is silent, does not ask or wait for
+// that.
 func TestTimeoutNamesTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hasptest.New()

@@ -24,9 +24,9 @@ type Request struct {
 	// ASCII letters, digits and '-', at most 40 bytes (see ValidID). Enqueueing an ID twice makes
 	// one entry, so that a lost reply is harmless.
 	//
-	// But a client of hasp serve may name the ID of another's entry. So a driver finds an entry by its
-	// name, its ID and its session together, in every request: to another session's ID under the same
-	// name it may say ErrGone, or make a second entry.
+	// But a client of hasp serve may name the ID of another's entry. So a driver finds an entry by
+	// its name, its ID and its session together, in every request: to another session's ID under
+	// the same name it may say ErrGone, or make a second entry.
 	ID string
 
 	Units, Capacity int64     // 1 <= Units <= Capacity <= Whole
@@ -41,14 +41,14 @@ type Entry struct {
 	Request
 	Seq uint64 // order within the name; the token where Traits.Fencing
 
-	// Left is for how long the store keeps the entry if its session is not renewed, at the moment of
-	// the answer; 0 where nothing expires, and where it would cost a request more. For people.
+	// Left is for how long the store keeps the entry if its session is not renewed, at the moment
+	// of the answer; 0 where nothing expires, and where it would cost a request more. For people.
 	Left time.Duration
 
 	Session string // entries of one session share it; "" where the store cannot tell
 
-	// Waits: the store has not granted it. Only a Quarantiner says so, of an entry that would hold by
-	// the rule: the core then asks whether the store grants nothing at the moment.
+	// Waits: the store has not granted it. Only a Quarantiner says so, of an entry that would hold
+	// by the rule: the core then asks whether the store grants nothing at the moment.
 	Waits bool
 }
 
@@ -191,8 +191,8 @@ type PartialRenewal struct {
 	// Granted from before the call.
 	Late map[string]time.Duration
 
-	// Slow: there was too little time for all, and every server got on with what it was asked. The core then
-	// renews again at once, for as long as the oldest entry allows.
+	// Slow: there was too little time for all, and every server got on with what it was asked. The
+	// core then renews again at once, for as long as the oldest entry allows.
 	Slow bool
 
 	Err error // why; never nil
@@ -205,8 +205,9 @@ func (e *PartialRenewal) Error() string {
 // Unwrap returns the cause.
 func (e *PartialRenewal) Unwrap() error { return e.Err }
 
-// Ticket is the owner's handle of one entry. The core calls Enqueue, Wait and Adopt one at a time; Publish,
-// Downgrade and Leave may be called at once, and Leave also while another call has not returned.
+// Ticket is the owner's handle of one entry. The core calls Enqueue, Wait and Adopt one at a time;
+// Publish, Downgrade and Leave may be called at once, and Leave also while another call has not
+// returned.
 //
 // Enqueue is a method of the ticket, not of the session, so that there is something
 // to Leave by when the answer was lost.

@@ -22,8 +22,9 @@ type Adopter interface {
 
 // Exporter is an Adopter whose held entry may have another ID in the store than its Request.
 type Exporter interface {
-	// ExportedID returns the ID by which the Adopt of any client of the store finds the held entry, and keeps the
-	// entry from getting another one from now on. It is an error if the ID is not known at the moment: call again.
-	// It does no I/O and calls nothing back; the core calls it with a mutex locked.
+	// ExportedID returns the ID by which the Adopt of any client of the store finds the held entry,
+	// and keeps the entry from getting another one from now on. It is an error if the ID is not
+	// known at the moment: call again. It does no I/O and calls nothing back; the core calls it
+	// with a mutex locked.
 	ExportedID() (string, error)
 }

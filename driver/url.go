@@ -57,9 +57,9 @@ func ParseURL(storeURL string, schemes ...string) (*url.URL, error) {
 }
 
 // SplitURL is url.Parse for the URLs of stores. They may have several hosts, with commas between,
-// and net/url takes a list of names but none of IPv6 addresses: so the hosts are cut out before, and
-// stand in the URL's Host for [Hosts], without their percent-encoding. An error wraps ErrInvalid, and
-// quotes nothing.
+// and net/url takes a list of names but none of IPv6 addresses: so the hosts are cut out before,
+// and stand in the URL's Host for [Hosts], without their percent-encoding. An error wraps
+// ErrInvalid, and quotes nothing.
 func SplitURL(storeURL string) (*url.URL, error) {
 	// An '/' in a password, say, puts a part of it where a host's port is.
 	malformed := func(what string) error {
@@ -90,8 +90,8 @@ func SplitURL(storeURL string) (*url.URL, error) {
 }
 
 // Hosts splits the hosts of a store's URL, a list with commas between as in [url.URL]'s Host, into
-// addresses for a dial: HOST:PORT, and [HOST]:PORT for IPv6. A host without a port has the one given
-// here. All drivers split by this function, so that they take the same lists. An error wraps
+// addresses for a dial: HOST:PORT, and [HOST]:PORT for IPv6. A host without a port has the one
+// given here. All drivers split by this function, so that they take the same lists. An error wraps
 // ErrInvalid, and quotes nothing.
 func Hosts(list, port string) ([]string, error) {
 	var all []string

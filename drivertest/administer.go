@@ -90,7 +90,7 @@ func testDiagnose(e *env) {
 	// A client holds it, and renews it: the diagnosis of a full or busy store may take long.
 	held := e.must(e.client().Mutex(e.name()).Lock(e.ctx()))
 	findings, err := b.(driver.Diagnoser).Diagnose(e.ctx())
-	e.starveIfUnknown(err)
+	e.slowIfUnknown(err)
 	if err != nil || len(findings) == 0 {
 		e.Fatalf("a store that works: findings %+v, %v; want some", findings, err)
 	}

@@ -26,7 +26,8 @@ var ambiguousTests = slices.Concat(
 // makes the real call, and then returns this instead of the answer.
 var errLostAnswer = errors.New("drivertest: the answer is lost")
 
-// loses makes the interceptor lose the first answers of a call. The test's end checks that this happened.
+// loses makes the interceptor lose the first answers of a call. The test's end checks that this
+// happened.
 func (c *client) loses(which call, times int) {
 	after, lost := losing(which, times)
 	c.interceptor.spoil(nil, after)
@@ -141,8 +142,8 @@ func testLeaveUnanswered(e *env) {
 }
 
 // S5: the answer to one renewal is lost. The next one comes in time, and nothing is lost but an
-// answer. On a machine that stops for most of a TTL it does not come in time: another trial with twice the
-// TTL tells that from a driver that loses the lease with one answer.
+// answer. On a machine that stops for most of a TTL it does not come in time: another trial with
+// twice the TTL tells that from a driver that loses the lease with one answer.
 func testKeepAliveAnswerLost(e *env) {
 	const tries = 4
 	for try := 1; ; try++ {

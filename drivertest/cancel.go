@@ -235,9 +235,9 @@ func testCancelAtGrant(e *env, l *locker) {
 	}
 }
 
-// L3: a caller whose context lives never gets a context's error: it would take its own for ended, and
-// a program that takes that for a lock that is taken would skip its work. Here every answer of the
-// store is the time-out of a request.
+// L3: a caller whose context lives never gets a context's error: it would take its own for ended,
+// and a program that takes that for a lock that is taken would skip its work. Here every answer of
+// the store is the time-out of a request.
 func testCancelNotByTheStore(e *env) {
 	for _, withheld := range []call{callOpen, callEnqueue, callPublish, callLeave} {
 		name, c := e.name(), e.shortLived()
@@ -303,7 +303,7 @@ func testCancelNotByTheNetwork(e *env) {
 		select {
 		case err := <-answer:
 			e.notTheCallers(what, err)
-		case <-time.After(e.calm()): // a driver may wait for as long as its caller does
+		case <-time.After(e.longTTL()): // a driver may wait for as long as its caller does
 			cancel()
 			<-answer
 		}

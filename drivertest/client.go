@@ -29,7 +29,7 @@ type grant struct {
 	token uint64
 }
 
-func (e *env) client() *client { return e.clientOn(e.h.Open(e), nil, e.calm()) }
+func (e *env) client() *client { return e.clientOn(e.h.Open(e), nil, e.longTTL()) }
 
 // clients makes n of them.
 func (e *env) clients(n int) []*client {
@@ -43,7 +43,7 @@ func (e *env) clients(n int) []*client {
 // intercepted is a client whose calls to the driver a test can count, falsify and withhold.
 func (e *env) intercepted() *client {
 	p := newInterceptor(e.h.Open(e))
-	return e.clientOn(p, p, e.calm())
+	return e.clientOn(p, p, e.longTTL())
 }
 
 // shortLived is an intercepted client with the harness's TTL: for tests in which leases expire.
@@ -69,9 +69,9 @@ func (e *env) clientOn(b driver.Backend, p *interceptor, ttl time.Duration) *cli
 		}
 	})
 	e.mu.Lock()
-	e.opened, e.clientele = append(e.opened, b), append(e.clientele, c)
+	e.opened, e.made = append(e.opened, b), append(e.made, c)
 	e.mu.Unlock()
-	e.Cleanup(e.testify) // before anything is closed
+	e.Cleanup(e.describeFailure) // before anything is closed
 	return c
 }
 
@@ -94,12 +94,12 @@ func (c *client) Observe(ev hasp.Event) {
 	unanswered := ev.Kind == hasp.EventFailed && errors.Is(ev.Err, hasp.ErrUnknown) && touched == 0
 	switch is := (grant{ev.Name, ev.Token}); {
 	case unanswered && c.env.trial != nil:
-		c.env.trial.starve()
+		c.env.trial.tooSlow()
 	case ev.Kind == hasp.EventAcquired:
 		c.granted[is] = touched
 	case expired, doubted:
 		if before, known := c.granted[is]; known && before == touched && c.env.trial != nil {
-			c.env.trial.starve()
+			c.env.trial.tooSlow()
 		}
 	}
 	c.events = append(c.events, ev)

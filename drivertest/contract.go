@@ -49,14 +49,14 @@ func (e *env) enter(s driver.Session, r driver.Request) (driver.Ticket, driver.V
 // ask enqueues, or asks again how far the entry is.
 func (e *env) ask(t driver.Ticket) (driver.Verdict, error) {
 	v, err := t.Enqueue(e.ctx())
-	e.starveIfUnknown(err)
+	e.slowIfUnknown(err)
 	return v, err
 }
 
 // renew asks for a renewal.
 func (e *env) renew(s driver.Session) (time.Duration, error) {
 	granted, err := s.KeepAlive(e.ctx())
-	e.starveIfUnknown(err)
+	e.slowIfUnknown(err)
 	return granted, err
 }
 
@@ -77,7 +77,7 @@ func (e *env) holds(t driver.Ticket, v driver.Verdict) driver.Verdict {
 		if all.Err() != nil {
 			e.Fatalf("never granted, after all wake-ups: %v; the last answer of the store was %s", context.Cause(all), show(v))
 		}
-		e.starveIfUnknown(err)
+		e.slowIfUnknown(err)
 		if err != nil {
 			e.Fatalf("waiting for a grant: %v; the answer before was %s", err, show(v))
 		}
@@ -90,7 +90,7 @@ func (e *env) holds(t driver.Ticket, v driver.Verdict) driver.Verdict {
 func (e *env) leave(t driver.Ticket) {
 	e.Helper()
 	err := t.Leave(e.ctx())
-	e.starveIfUnknown(err)
+	e.slowIfUnknown(err)
 	if err != nil {
 		e.Fatalf("leave: %v", err)
 	}

@@ -164,7 +164,7 @@ func (e *env) outlast(s driver.Session, t driver.Ticket, v driver.Verdict) {
 		defer close(renewing)
 		for ctx.Err() == nil {
 			if _, err := s.KeepAlive(ctx); err != nil && ctx.Err() == nil {
-				e.starveIfUnknown(err)
+				e.slowIfUnknown(err)
 				e.Errorf("keepalive: %v", err)
 			}
 			select {

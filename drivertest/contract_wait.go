@@ -49,8 +49,8 @@ func testWaitEndsWithContext(e *env) {
 	e.leave(waiting)
 }
 
-// L2: a Wait that ended with its context is repeated without an Enqueue between, and what changed during the waits, or between
-// two of them, is not missed.
+// L2: a Wait that ended with its context is repeated without an Enqueue between, and what changed
+// during the waits, or between two of them, is not missed.
 func testWaitAgain(e *env) {
 	name := e.name()
 	s, other := e.session(e.backend(), nil), e.session(e.backend(), nil)
@@ -76,12 +76,12 @@ func testWaitAgain(e *env) {
 			case err == nil:
 				v = next
 			case !errors.Is(err, context.DeadlineExceeded):
-				e.starveIfUnknown(err)
+				e.slowIfUnknown(err)
 				e.Fatalf("wait %d of round %d: %v", n+1, round+1, err)
 			}
 		}
 		if err := <-left; err != nil {
-			e.starveIfUnknown(err)
+			e.slowIfUnknown(err)
 			e.Fatalf("leave: %v", err)
 		}
 		e.holds(waiting, v)
@@ -89,8 +89,9 @@ func testWaitAgain(e *env) {
 	}
 }
 
-// S1, L4: Wait on a ticket whose Enqueue was not answered. The entry is in the store, or not, or still under way. No verdict comes from
-// nothing: the wait grants nothing beside a holder, and what it calls gone does not come, since its owner forgets it.
+// S1, L4: Wait on a ticket whose Enqueue was not answered. The entry is in the store, or not, or
+// still under way. No verdict comes from nothing: the wait grants nothing beside a holder, and what
+// it calls gone does not come, since its owner forgets it.
 func testWaitUnanswered(e *env) {
 	b, other := e.backend(), e.backend()
 	s, beside := e.session(other, nil), e.session(b, nil)
@@ -124,7 +125,7 @@ func testWaitUnanswered(e *env) {
 			})
 			e.leave(held)
 		case err != nil && !errors.Is(err, context.DeadlineExceeded):
-			e.starveIfUnknown(err)
+			e.slowIfUnknown(err)
 			e.Fatalf("round %d: %v", round+1, err)
 		case round%2 == 0:
 			e.leave(held)
@@ -137,7 +138,7 @@ func testWaitUnanswered(e *env) {
 			e.leave(t)
 		default:
 			if err := t.Leave(e.ctx()); err != nil && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrForgotten) {
-				e.starveIfUnknown(err)
+				e.slowIfUnknown(err)
 				e.Fatalf("round %d: leave: %v", round+1, err)
 			}
 			e.leave(held)
@@ -149,7 +150,8 @@ func testWaitUnanswered(e *env) {
 	}
 }
 
-// unanswered begins an Enqueue whose context ends soon, and calls Wait if that has got no answer. Some rounds have no network meanwhile.
+// unanswered begins an Enqueue whose context ends soon, and calls Wait if that has got no answer.
+// Some rounds have no network meanwhile.
 func (e *env) unanswered(b driver.Backend, t driver.Ticket, round int) (v driver.Verdict, err error) {
 	within := func(d time.Duration, ask func(context.Context) (driver.Verdict, error)) {
 		ctx, cancel := context.WithTimeout(e.ctx(), d)

@@ -125,7 +125,7 @@ func (e *env) observe(c *client, name string) *observation {
 		for l, err := range c.Election(name).Observe(ctx) {
 			if err != nil {
 				if ctx.Err() == nil {
-					e.starveIfUnknown(err)
+					e.slowIfUnknown(err)
 					e.Errorf("observe: %v", err)
 				}
 				continue

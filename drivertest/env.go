@@ -24,11 +24,11 @@ type env struct {
 	fake   bool   // inside a synctest bubble
 	trial  *trial // nil if there are no trials: in fake time
 
-	mu        sync.Mutex // guards what testify reports
+	mu        sync.Mutex // guards what describeFailure reports
 	opened    []driver.Backend
-	clientele []*client
+	made      []*client
 	used      []string // names
-	testified bool
+	described bool
 }
 
 // patience is how long a test waits for an event that must come. Only a broken driver takes that
@@ -120,7 +120,7 @@ func (e *env) backend() driver.Backend {
 	e.mu.Lock()
 	e.opened = append(e.opened, b)
 	e.mu.Unlock()
-	e.Cleanup(e.testify)
+	e.Cleanup(e.describeFailure)
 	return b
 }
 
@@ -132,10 +132,10 @@ func (e *env) session(b driver.Backend, told func(id string, err error)) driver.
 		told = func(string, error) {}
 	}
 	opened := time.Now()
-	s, granted := e.open(b, driver.SessionOptions{TTL: e.calm(), Gone: told})
+	s, granted := e.open(b, driver.SessionOptions{TTL: e.longTTL(), Gone: told})
 	e.Cleanup(func() {
 		if e.trial != nil && time.Since(opened) > granted { // it may have expired, without the driver's fault
-			e.trial.starve()
+			e.trial.tooSlow()
 		}
 		if err := s.Close(context.Background()); err != nil && !errors.Is(err, driver.ErrGone) {
 			e.Errorf("close of a session: %v", err)
@@ -148,7 +148,7 @@ func (e *env) session(b driver.Backend, told func(id string, err error)) driver.
 func (e *env) open(b driver.Backend, o driver.SessionOptions) (s driver.Session, granted time.Duration) {
 	e.Helper()
 	s, granted, err := b.Open(e.ctx(), o)
-	e.starveIfUnknown(err)
+	e.slowIfUnknown(err)
 	if err != nil || granted <= 0 {
 		e.Fatalf("open a session: %s granted, %v", granted, err)
 	}
@@ -165,17 +165,17 @@ func (e *env) request(name string, units, capacity int64) driver.Request {
 	}
 }
 
-// calm is a TTL for tests that are not about expiry: a machine that stops for a second must not
+// longTTL is a TTL for tests that are not about expiry: a machine that stops for a second must not
 // fail them.
-func (e *env) calm() time.Duration {
+func (e *env) longTTL() time.Duration {
 	if e.fake {
 		return e.h.TTL
 	}
-	calm := 10 * time.Second
+	ttl := 10 * time.Second
 	if e.trial != nil {
-		calm <<= e.trial.before
+		ttl <<= e.trial.before
 	}
-	return max(e.h.TTL, calm)
+	return max(e.h.TTL, ttl)
 }
 
 // must acquires a free lock. On a busy machine a client with a short TTL may lose its session
@@ -184,7 +184,7 @@ func (e *env) must(l *hasp.Lease, err error) *hasp.Lease {
 	e.Helper()
 	if err != nil {
 		if sessionEnded(err) && e.trial != nil {
-			e.trial.starve()
+			e.trial.tooSlow()
 		}
 		e.Fatalf("not acquired: %v", err)
 	}
@@ -213,7 +213,7 @@ func (e *env) list(b driver.Backend, name string) []driver.Entry {
 func (e *env) first(b driver.Backend, name string, limit int) []driver.Entry {
 	e.Helper()
 	entries, err := b.List(e.ctx(), name, limit)
-	e.starveIfUnknown(err)
+	e.slowIfUnknown(err)
 	if err != nil {
 		e.Fatalf("list %q with the limit %d: %v", name, limit, err)
 	}
@@ -235,7 +235,7 @@ func (e *env) wantErr(what string, err error, targets ...error) {
 	e.Helper()
 	for _, target := range targets {
 		if slices.Contains(definite, target) {
-			e.starveIfUnknown(err)
+			e.slowIfUnknown(err)
 		}
 		if !errors.Is(err, target) {
 			e.Errorf("%s: error %v, want one wrapping %q", what, err, target)

@@ -40,18 +40,18 @@ func (e *env) expiring() (s *expiring, let func()) {
 		defer s.mu.Unlock()
 		s.gone = append(s.gone, id)
 	}})
-	starved := func() {
+	slow := func() {
 		if early && e.trial != nil && time.Since(opened) > granted {
-			e.trial.starve()
+			e.trial.tooSlow()
 		}
 	}
 	e.Cleanup(func() {
-		starved()
+		slow()
 		s.heal()
 		_ = s.Close(e.Context()) // it has expired; a store may report that, or nothing
 	})
 	return s, func() {
-		starved()
+		slow()
 		early = false
 		if e.h.Cut != nil {
 			s.heal = sync.OnceFunc(e.h.Cut(e, s.backend))

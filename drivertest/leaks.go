@@ -127,7 +127,7 @@ func (e *env) cycle(c, other *client, name string) {
 	if _, err := other.Mutex(name).Lock(quit); !errors.Is(err, context.DeadlineExceeded) {
 		e.Fatalf("waiting for a millisecond: %v", err)
 	}
-	waiter, err := hasp.New(e.h.Open(e), hasp.WithTTL(e.calm()))
+	waiter, err := hasp.New(e.h.Open(e), hasp.WithTTL(e.longTTL()))
 	if err != nil {
 		e.Fatalf("new client: %v", err)
 	}

@@ -70,7 +70,7 @@ func (e *env) campaign() *locker {
 // drained is a semaphore of 5 with 4 permits taken for the whole of the test: the fifth
 // is a mutex, behind several holders instead of one.
 func (e *env) drained() *locker {
-	name, drain := e.name(), e.clientOn(e.h.Open(e), nil, 3*e.calm())
+	name, drain := e.name(), e.clientOn(e.h.Open(e), nil, 3*e.longTTL())
 	l := &locker{name: name}
 	for _, k := range []int64{1, 2, 1} {
 		l.standing = append(l.standing, e.must(drain.Semaphore(name, 5).Acquire(e.ctx(), k)))

@@ -88,15 +88,15 @@ func testProcessCounter(e *env) {
 	file, count := e.counterFile()
 	var ps []*process
 	for range 4 {
-		ps = append(ps, e.process(e.calm()))
+		ps = append(ps, e.process(e.longTTL()))
 	}
 	for _, p := range ps {
 		p.do(order{Do: "increment", Name: name, File: file, Times: 25})
 	}
 	for _, p := range ps {
 		if r := p.hears("done"); r.Error != "" {
-			if !r.Lost { // a child's TTL is calm: such a loss counts
-				p.starved(r)
+			if !r.Lost { // a child's TTL is long: such a loss counts
+				p.slow(r)
 			}
 			e.Errorf("increment: %s", r.Error)
 		}
@@ -128,7 +128,7 @@ func (p *process) releases() {
 	p.env.Helper()
 	p.do(order{Do: "release"})
 	if r := p.hears("released"); r.Error != "" {
-		p.starved(r)
+		p.slow(r)
 		p.env.Errorf("release: %s", r.Error)
 	}
 }

@@ -122,8 +122,8 @@ func (e *env) independent(names []string) {
 	})
 }
 
-// inspect looks at a name until its holders have owners: some stores have them recorded a moment after
-// the grant, which on a busy machine is longer than Inspect waits for it.
+// inspect looks at a name until its holders have owners: some stores have them recorded a moment
+// after the grant, which on a busy machine is longer than Inspect waits for it.
 func (e *env) inspect(c *client, name string) (q hasp.Queue, err error) {
 	e.comes(func() bool {
 		q, err = c.Inspect(e.Context(), name)

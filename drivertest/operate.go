@@ -35,7 +35,7 @@ func (e *env) crossed(opts ...hasp.LockOption) (names []string, leases []*hasp.L
 	return names, leases, wants
 }
 
-// Every client that can read the queues finds the circle, with its members.
+// Every client that can read the queues finds the cycle, with its members.
 func testDeadlockFound(e *env) {
 	names, leases, _ := e.crossed()
 	found, err := e.client().Deadlocks(e.ctx())

@@ -89,7 +89,7 @@ func (p *process) hears(event string) report {
 			case r.Event == event:
 				return r
 			case r.Event != "waiting" && r.Event != "requeued":
-				p.starved(r)
+				p.slow(r)
 				p.env.Fatalf("the child says %+v, and not %q", r, event)
 			}
 		case <-timeout:
@@ -108,7 +108,7 @@ func (p *process) quiet(event, why string) {
 				return
 			}
 			if r.Event == event {
-				p.starved(r)
+				p.slow(r)
 				p.env.Fatalf("%s: yet the child says %+v", why, r)
 			}
 		default:
@@ -117,11 +117,11 @@ func (p *process) quiet(event, why string) {
 	}
 }
 
-// starved records it if a child reports that its session has expired under it, or that the answer
+// slow records it if a child reports that its session has expired under it, or that the answer
 // to its release was lost where the store may have forgotten the entry.
-func (p *process) starved(r report) {
+func (p *process) slow(r report) {
 	if (r.Lost || r.Ended || r.Unknown && p.env.traits.Forgets) && p.env.trial != nil {
-		p.env.trial.starve()
+		p.env.trial.tooSlow()
 	}
 }
 
@@ -129,7 +129,7 @@ func (p *process) starved(r report) {
 func (p *process) asked() {
 	p.env.Helper()
 	p.do(order{Do: "held"})
-	p.starved(report{Lost: !p.hears("answer").Held})
+	p.slow(report{Lost: !p.hears("answer").Held})
 }
 
 func (p *process) signal(s os.Signal) {

@@ -114,8 +114,8 @@ func testQuitterWakesNobody(e *env) {
 		e.settle()
 	}
 	if d := asked(cs) - before; d > 6 {
-		if time.Since(began) >= e.calm() && e.trial != nil {
-			e.trial.starve() // each waiter looks once when the entry ahead could have expired
+		if time.Since(began) >= e.longTTL() && e.trial != nil {
+			e.trial.tooSlow() // each waiter looks once when the entry ahead could have expired
 		}
 		e.Errorf("6 waiters behind gave up, and those ahead asked or were woken %d times", d)
 	}

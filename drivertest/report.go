@@ -43,15 +43,15 @@ func step() string {
 	return near + ", called by " + test
 }
 
-// testify logs what a failed test's clients and names look like. The store may be the broken part,
-// so it gets little time to answer.
-func (e *env) testify() {
+// describeFailure logs what a failed test's clients and names look like. The store may be the
+// broken part, so it gets little time to answer.
+func (e *env) describeFailure() {
 	if !e.Failed() {
 		return
 	}
 	e.mu.Lock()
-	said, clients, opened, names := e.testified, e.clientele, e.opened, e.used
-	e.testified = true
+	said, clients, opened, names := e.described, e.made, e.opened, e.used
+	e.described = true
 	e.mu.Unlock()
 	if said {
 		return

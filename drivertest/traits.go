@@ -26,7 +26,7 @@ func (h humble) Traits() driver.Traits {
 // other abilities.
 func testRefused(e *env) {
 	p := newInterceptor(humble{e.h.Open(e)})
-	c := e.clientOn(p, p, e.calm())
+	c := e.clientOn(p, p, e.longTTL())
 	name := e.name()
 	for what, lock := range map[string]acquire{
 		"RLock": c.RWMutex(name).RLock, "TryRLock": c.RWMutex(name).TryRLock,

@@ -153,7 +153,7 @@ func testAdopt(e *env) {
 	t := other.Ticket(mine)
 	for range 2 {
 		got, err := t.(driver.Adopter).Adopt(e.ctx(), r.ID, v.Token)
-		e.starveIfUnknown(err)
+		e.slowIfUnknown(err)
 		if err != nil || !got.Held || got.Token != v.Token {
 			e.Fatalf("adopt: %+v, %v", got, err)
 		}
@@ -229,7 +229,7 @@ func testAdoptRefused(e *env) {
 // no other client gets in between, though the store removes all other entries of the dead one.
 func testTransferKilled(e *env) {
 	name, beside, c, waiter := e.name(), e.name(), e.client(), e.client()
-	p := e.process(e.calm())
+	p := e.process(e.longTTL())
 	p.do(order{Do: "lock", Name: name})
 	was := p.hears("acquired")
 	p.do(order{Do: "export"})

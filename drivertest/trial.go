@@ -20,10 +20,10 @@ const trials = 3
 
 // trial is one run of a test. On a machine that did not let the process or the store run for most
 // of a TTL a lease expires, rightly, and no test can go on after that; nor after a release whose
-// answer was lost with a connection that was silent for too long; nor if the driver could not say what was done. So the output of such a trial is
-// kept until it ends, and if it has failed after such an event that the test had not
-// disturbed, another one begins. A violation always counts: a lease that expires is no excuse for
-// two holders.
+// answer was lost with a connection that was silent for too long; nor if the driver could not say
+// what was done. So the output of such a trial is kept until it ends, and if it has failed after
+// such an event that the test had not disturbed, another one begins. A violation always counts: a
+// lease that expires is no excuse for two holders.
 type trial struct {
 	testing.TB
 	ctx    context.Context
@@ -34,7 +34,7 @@ type trial struct {
 	words    []word
 	failed   bool
 	skipped  bool
-	starved  bool // a lease has expired, or a request has no known outcome, that the test had not disturbed
+	slow     bool // a lease has expired, or a request has no known outcome, that the test had not disturbed
 	final    bool
 	cleanups []func()
 }
@@ -50,7 +50,7 @@ func inTrials(t testing.TB, body func(*trial)) {
 		r := newTrial(t)
 		r.before = n - 1
 		r.run(body)
-		if !r.failed || !r.starved || r.final || n == trials {
+		if !r.failed || !r.slow || r.final || n == trials {
 			r.tell(t)
 			return
 		}
@@ -112,26 +112,27 @@ func (r *trial) tell(t testing.TB) {
 	}
 }
 
-// starve records that a lease has expired, or a request has no known outcome, that the test had
+// tooSlow records that a lease has expired, or a request has no known outcome, that the test had
 // not disturbed.
-func (r *trial) starve() {
+func (r *trial) tooSlow() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.starved = true
+	r.slow = true
 }
 
-// starveIfUnknown begins the trial again if a request of the driver's has no answer that says what was done: the core would repeat it,
-// and a busy machine is late for a driver that waits for 200 ms, as Redlock's does for a server.
-func (e *env) starveIfUnknown(err error) {
+// slowIfUnknown begins the trial again if a request of the driver's has no answer that says what
+// was done: the core would repeat it, and a busy machine is late for a driver that waits for 200
+// ms, as Redlock's does for a server.
+func (e *env) slowIfUnknown(err error) {
 	said := func(known error) bool { return errors.Is(err, known) }
 	if err != nil && e.trial != nil && !slices.ContainsFunc(definite, said) && !slices.ContainsFunc(definiteOfCore, said) {
-		e.trial.starve()
+		e.trial.tooSlow()
 	}
 }
 
 // once passes on the error of a request that neither the core nor the test repeats.
 func (e *env) once(err error) error {
-	e.starveIfUnknown(err)
+	e.slowIfUnknown(err)
 	return err
 }
 

@@ -22,9 +22,9 @@ func TestTrials(t *testing.T) {
 	}{
 		{"passes", func(*trial, int) {}, 1, false},
 		{"fails", func(r *trial, _ int) { r.Fatal("wrong") }, 1, true},
-		{"starved once", func(r *trial, n int) {
+		{"slow once", func(r *trial, n int) {
 			if n == 1 {
-				r.starve()
+				r.tooSlow()
 				r.Fatal("wrong")
 			}
 		}, 2, false},
@@ -36,12 +36,12 @@ func TestTrials(t *testing.T) {
 		{"unanswered", func(r *trial, _ int) { (&env{TB: r, trial: r}).must(nil, hasp.ErrUnknown) }, 1, true},
 		{"request without an answer once", func(r *trial, n int) {
 			if n == 1 {
-				(&env{TB: r, trial: r}).starveIfUnknown(errors.New("0 of 5 servers have answered"))
+				(&env{TB: r, trial: r}).slowIfUnknown(errors.New("0 of 5 servers have answered"))
 				r.Fatal("wrong")
 			}
 		}, 2, false},
 		{"request with an answer", func(r *trial, _ int) {
-			(&env{TB: r, trial: r}).starveIfUnknown(fmt.Errorf("full: %w", driver.ErrRefused))
+			(&env{TB: r, trial: r}).slowIfUnknown(fmt.Errorf("full: %w", driver.ErrRefused))
 			r.Fatal("trial_test.go: wrong")
 		}, 1, true},
 		{"request to the core without an answer once", func(r *trial, n int) {
@@ -59,9 +59,9 @@ func TestTrials(t *testing.T) {
 		{"a child's session ended once", func(r *trial, n int) {
 			r.childSays(n == 1, false, fmt.Errorf("%w: %w", hasp.ErrUnknown, driver.ErrGone))
 		}, 2, false},
-		{"starved and right", func(r *trial, _ int) { r.starve() }, 1, false},
-		{"starved always", func(r *trial, _ int) { r.starve(); r.Fatal("wrong") }, trials, true},
-		{"violated", func(r *trial, _ int) { r.starve(); (&env{TB: r, trial: r}).violated("two hold") }, 1, true},
+		{"slow and right", func(r *trial, _ int) { r.tooSlow() }, 1, false},
+		{"slow always", func(r *trial, _ int) { r.tooSlow(); r.Fatal("wrong") }, trials, true},
+		{"violated", func(r *trial, _ int) { r.tooSlow(); (&env{TB: r, trial: r}).violated("two hold") }, 1, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, runs, open := newTrial(t), 0, 0
@@ -91,16 +91,16 @@ func (r *trial) childSays(fails, forgets bool, err error) {
 	}
 }
 
-// An acquisition that the store does not answer for a TTL begins a trial again, unless the test has had a hand in it; one
-// that is refused does not.
+// An acquisition that the store does not answer for a TTL begins a trial again, unless the test has
+// had a hand in it; one that is refused does not.
 func TestUnansweredAcquisitionStarves(t *testing.T) {
 	for _, c := range []struct {
 		err     error
 		touched bool
-		starved bool
+		slow    bool
 	}{
-		{err: fmt.Errorf("campaign: %w: session ended: %w", hasp.ErrUnknown, driver.ErrGone), starved: true},
-		{err: fmt.Errorf("lock: %w", hasp.ErrUnknown), starved: true},
+		{err: fmt.Errorf("campaign: %w: session ended: %w", hasp.ErrUnknown, driver.ErrGone), slow: true},
+		{err: fmt.Errorf("lock: %w", hasp.ErrUnknown), slow: true},
 		{err: fmt.Errorf("lock: %w", hasp.ErrUnknown), touched: true},
 		{err: fmt.Errorf("lock: %w", driver.ErrRefused)},
 		{err: fmt.Errorf("lock: %w", driver.ErrGone)},
@@ -111,17 +111,17 @@ func TestUnansweredAcquisitionStarves(t *testing.T) {
 			a.interceptor.disturbances.Add(1)
 		}
 		a.Observe(hasp.Event{Kind: hasp.EventFailed, Name: "a", Err: c.err})
-		if r.starved != c.starved {
-			t.Errorf("%+v: starved %t", c, r.starved)
+		if r.slow != c.slow {
+			t.Errorf("%+v: slow %t", c, r.slow)
 		}
 	}
 }
 
-// A release whose answer was lost begins a trial again where the store may have forgotten the entry, or if the session has
-// ended under it, unless the test has had a hand in it.
+// A release whose answer was lost begins a trial again where the store may have forgotten the
+// entry, or if the session has ended under it, unless the test has had a hand in it.
 func TestDoubtedReleaseStarves(t *testing.T) {
-	for _, c := range []struct{ forgets, ended, touched, starved bool }{
-		{forgets: true, starved: true}, {forgets: true, touched: true}, {}, {ended: true, starved: true}, {ended: true, touched: true},
+	for _, c := range []struct{ forgets, ended, touched, slow bool }{
+		{forgets: true, slow: true}, {forgets: true, touched: true}, {}, {ended: true, slow: true}, {ended: true, touched: true},
 	} {
 		r := newTrial(t)
 		a := &client{
@@ -137,12 +137,12 @@ func TestDoubtedReleaseStarves(t *testing.T) {
 			err = fmt.Errorf("%w: %w", err, driver.ErrGone)
 		}
 		a.Observe(hasp.Event{Kind: hasp.EventReleased, Name: "a", Err: err})
-		if r.starved != c.starved {
-			t.Errorf("%+v: starved %t", c, r.starved)
+		if r.slow != c.slow {
+			t.Errorf("%+v: slow %t", c, r.slow)
 		}
 		a.Observe(hasp.Event{Kind: hasp.EventReleased, Name: "a", Err: &hasp.LostError{Reason: hasp.ReasonExpired}})
-		if r.starved == c.touched {
-			t.Errorf("%+v: starved %t, of a lease that had expired at its release", c, r.starved)
+		if r.slow == c.touched {
+			t.Errorf("%+v: slow %t, of a lease that had expired at its release", c, r.slow)
 		}
 	}
 }

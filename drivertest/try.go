@@ -40,7 +40,7 @@ func testTryBusy(e *env, l *locker) {
 func testTryNamesHolder(e *env) {
 	name := e.name()
 	b := e.h.Open(e)
-	owner, err := hasp.New(b, hasp.WithTTL(e.calm()), hasp.WithOwner(hasp.Owner{Host: "a-host", Note: "a note"}))
+	owner, err := hasp.New(b, hasp.WithTTL(e.longTTL()), hasp.WithOwner(hasp.Owner{Host: "a-host", Note: "a note"}))
 	if err != nil {
 		e.Fatal(err)
 	}

@@ -126,8 +126,8 @@ func (w wanted) accept(path string, st *unix.Stat_t) error {
 		"when no process uses the store, remove what is in it and %s", driver.ErrInvalid, have, st.Gid, cure)
 }
 
-// make makes the directory. One that is shared gets its name last, so that no other user meets it with
-// a mode that refuses them. If we die before, an empty directory with another name is left.
+// make makes the directory. One that is shared gets its name last, so that no other user meets it
+// with a mode that refuses them. If we die before, an empty directory with another name is left.
 func (w wanted) make(path string) error {
 	if w.mode == 0 || w.mode == 0o700 {
 		return makePrivate(path)
@@ -184,8 +184,8 @@ func (a access) fileMode() uint32 {
 	return [...]uint32{oneUser: 0o600, oneGroup: 0o660, allUsers: 0o666}[a.kind]
 }
 
-// sessionMode gives others what proves life, and no more. Where that is a pipe, they may not read: its
-// open read end is the proof.
+// sessionMode gives others what proves life, and no more. Where that is a pipe, they may not read:
+// its open read end is the proof.
 func (a access) sessionMode() uint32 {
 	return 0o600 | [...]uint32{oneUser: 0, oneGroup: sessionOthersMay << 3, allUsers: sessionOthersMay<<3 | sessionOthersMay}[a.kind]
 }

@@ -202,8 +202,9 @@ func (c *crashScenario) consistent(step int, mayBeEvicted bool) {
 	}
 }
 
-// A process is killed between the two steps of a departure, the mark and the unlinking, and the next operation on that name is a
-// release. What it unlinks has carried the pointer to another name's queue: an entry of that one was lost, and two could hold.
+// A process is killed between the two steps of a departure, the mark and the unlinking, and the
+// next operation on that name is a release. What it unlinks has carried the pointer to another
+// name's queue: an entry of that one was lost, and two could hold.
 func TestReleaseAfterHalfALeave(t *testing.T) {
 	names := colliding(2)
 	c := &crashScenario{t: t, s: openTestSession(t, storeDir(t)), name: names[0]}

@@ -326,9 +326,10 @@ func TestDirectoryMoved(t *testing.T) {
 	}
 }
 
-// Another program has a flock on the directory, or a hasp was killed before it had prepared the store. One
-// that finds the store incomplete meanwhile prepares it as soon as it can: it is not damaged. That it was the exclusive
-// flock is one moment's difference, between two system calls; this is the same with a shared one.
+// Another program has a flock on the directory, or a hasp was killed before it had prepared the
+// store. One that finds the store incomplete meanwhile prepares it as soon as it can: it is not
+// damaged. That it was the exclusive flock is one moment's difference, between two system calls;
+// this is the same with a shared one.
 func TestIncompleteStoreIsPrepared(t *testing.T) {
 	defer func(n int) { incompleteTries = n }(incompleteTries)
 	incompleteTries = 1e6

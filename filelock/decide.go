@@ -213,7 +213,7 @@ func (q *queueFile) removeEntry(slot uint32, r record, k key, before func([]wake
 	return who, q.remove(slot, r, newer)
 }
 
-// holderReach is how far back holder looks.
+// holderSearchLimit is how far back holder looks.
 const holderSearchLimit = 64
 
 // holder returns the owner of the oldest entry, for messages, if it is near and readable.

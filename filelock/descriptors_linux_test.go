@@ -15,8 +15,9 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// A process without a free descriptor still tells the next waiter that the lock is its own: it has one in reserve, and has it
-// again afterwards. Without one the waiter found out by itself, after half a minute and more.
+// A process without a free descriptor still tells the next waiter that the lock is its own: it has
+// one in reserve, and has it again afterwards. Without one the waiter found out by itself, after
+// half a minute and more.
 //
 // The test runs in a process for itself, which has no descriptors for anything else.
 func TestNoDescriptorLeft(t *testing.T) {
@@ -60,8 +61,8 @@ func TestNoDescriptorLeft(t *testing.T) {
 	}
 }
 
-// regains has a process that has no reserve, and has descriptors again, signal twice: from the first signal on it
-// has a reserve, and so it may keep the next peer.
+// regains has a process that has no reserve, and has descriptors again, signal twice: from the
+// first signal on it has a reserve, and so it may keep the next peer.
 func regains(t *testing.T, p *pass) {
 	t.Helper()
 	n := p.holder.session.store.notifier

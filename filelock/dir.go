@@ -19,9 +19,9 @@ import (
 //
 // A flock on the directory says which processes use it. Each has it shared, for as long as the
 // process may hold a lock; a process that gets it exclusively is alone, and may therefore make,
-// repair and tidy all that is below: with no user there is no holder whose lock could be
-// granted to another. A process that is not alone finds the store as it must be, or refuses: files that
-// are missing then were removed under a process that may hold.
+// repair and tidy all that is below: with no user there is no holder whose lock could be granted to
+// another. A process that is not alone finds the store as it must be, or refuses: files that are
+// missing then were removed under a process that may hold.
 //
 // The flock is on the directory and not on a file in it, because it outlives all that
 // happens to the files: after rm -rf dir/* a new process still meets it.
@@ -38,8 +38,8 @@ func attach(ctx context.Context, path string, o *Options) (*store, error) {
 	return newStore(path, root, queues, lives, a.access)
 }
 
-// acquireSame is acquireShared for the directory that is still at path in the end: it may have been moved
-// while we waited, and a lock on it says nothing about the one that is there now.
+// acquireSame is acquireShared for the directory that is still at path in the end: it may have been
+// moved while we waited, and a lock on it says nothing about the one that is there now.
 func acquireSame(ctx context.Context, root int, path string, a opened) (queues, lives int, err error) {
 	queues, lives, err = acquireShared(ctx, root, path, a)
 	if err != nil {
@@ -123,16 +123,16 @@ func explain(path string, err error) error {
 	return fmt.Errorf("store directory %s: %w%s", path, err, what)
 }
 
-// incompleteTries is how often a store is found to lack something before that is called damage: for about
-// 60 ms. Tests try for longer.
+// incompleteTries is how often a store is found to lack something before that is called damage: for
+// about 60 ms. Tests try for longer.
 var incompleteTries = 50
 
 // acquireShared gets the shared flock, by way of the exclusive one if no other process has any.
 //
-// If the exclusive one is refused and the shared one is not, others use the store. Or one has just let go
-// that had the exclusive lock and has not prepared the store: it was killed, or it is another program. Then something
-// may be missing, which is damage only if others do use it: their locks stay, and the exclusive one is
-// refused each time.
+// If the exclusive one is refused and the shared one is not, others use the store. Or one has just
+// let go that had the exclusive lock and has not prepared the store: it was killed, or it is
+// another program. Then something may be missing, which is damage only if others do use it: their
+// locks stay, and the exclusive one is refused each time.
 func acquireShared(ctx context.Context, root int, path string, a opened) (queues, lives int, err error) {
 	for tries := 0; ; {
 		if err := ctx.Err(); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// An entry is in the queue, and the next look at the file fails: that is no refusal, after which the core would leave the
-// entry where it is.
+// An entry is in the queue, and the next look at the file fails: that is no refusal, after which
+// the core would leave the entry where it is.
 func TestErrorBehindEntry(t *testing.T) {
 	t.Parallel()
 	s := openTestSession(t, storeDir(t))

@@ -34,10 +34,11 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	}
 }
 
-// told is an error of Enqueue as the core is to understand it. A pass that fails when an earlier one has entered (the disk
-// is full, or cannot be read) leaves the entry in the queue: for the core that is unknown, so that it asks again, or takes
-// the entry back. Two errors are refusals in any case: nothing in a damaged file is an entry; and a waiter that has been
-// kept by a missing session file for long is told, though its entry stays, for the core is patient with one that waits.
+// told is an error of Enqueue as the core is to understand it. A pass that fails when an earlier
+// one has entered (the disk is full, or cannot be read) leaves the entry in the queue: for the core
+// that is unknown, so that it asks again, or takes the entry back. Two errors are refusals in any
+// case: nothing in a damaged file is an entry; and a waiter that has been kept by a missing session
+// file for long is told, though its entry stays, for the core is patient with one that waits.
 func (t *ticket) told(err error) error {
 	if t.seq != 0 && !isDamage(err) && !errors.As(err, new(*missingError)) {
 		return err

@@ -154,8 +154,8 @@ func TestDeadBeforeTelling(t *testing.T) {
 	}
 }
 
-// A Wait that ends with its context may have taken the signal. It may be repeated without an Enqueue, and
-// then finds what the signal was about.
+// A Wait that ends with its context may have taken the signal. It may be repeated without an
+// Enqueue, and then finds what the signal was about.
 func TestWaitAgainAfterSignal(t *testing.T) {
 	p := newPass(t)
 	who := p.remove()

@@ -55,8 +55,8 @@ const (
 
 var le = binary.LittleEndian
 
-// checksum makes its table, which takes 0.2 ms, when it is first called: programs that link all stores
-// start often.
+// checksum makes its table, which takes 0.2 ms, when it is first called: programs that link all
+// stores start often.
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
 // sessionID names a session's file. It is random, and so never used twice.

@@ -115,8 +115,8 @@ func (p *notifier) handle(fd int) {
 	}
 }
 
-// readSignalsLocked reads all signals from a session's pipe, which does not block. A sender that finds the pipe full goes
-// away; so if it may have been full, all tickets of the session are woken.
+// readSignalsLocked reads all signals from a session's pipe, which does not block. A sender that
+// finds the pipe full goes away; so if it may have been full, all tickets of the session are woken.
 func (p *notifier) readSignalsLocked(s *session, fd int) {
 	for {
 		n, err := unix.Read(fd, p.buf[:])
@@ -195,14 +195,15 @@ func (p *notifier) control(op, fd int, events uint32) error {
 	return nil
 }
 
-// tell signals a ticket of another session. If it fails, the session is dead (ENXIO, EPIPE),
-// or has as many signals to read as fit (see readSignalsLocked), or we have no descriptor, and other parts of the process
-// have taken each that we have just given away: then
-// the ticket's own slow check has to do, unless our death comes first, of which it is told.
+// tell signals a ticket of another session. If it fails, the session is dead (ENXIO, EPIPE), or has
+// as many signals to read as fit (see readSignalsLocked), or we have no descriptor, and other parts
+// of the process have taken each that we have just given away: then the ticket's own slow check has
+// to do, unless our death comes first, of which it is told.
 //
-// The reserve is filled after every signal, and not only after the one that has used it: there it fails if another
-// part of the process takes the descriptor first, and when the store was opened there may have been none. The next
-// shortage may come days later. While the reserve is full, this is no system call.
+// The reserve is filled after every signal, and not only after the one that has used it: there it
+// fails if another part of the process takes the descriptor first, and when the store was opened
+// there may have been none. The next shortage may come days later. While the reserve is full, this
+// is no system call.
 func (p *notifier) tell(who wakeTarget) {
 	if s := p.store.session(who.session); s != nil {
 		s.wake(who.ticket, who.holds)

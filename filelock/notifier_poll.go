@@ -10,8 +10,8 @@ import (
 // pushes is not promised.
 const pushes = false
 
-// notifier wakes by the clock, where the kernel does not report deaths: see sessionfile_flock.go. While
-// any ticket waits, one goroutine of the store wakes all that do, and each looks at the queue
+// notifier wakes by the clock, where the kernel does not report deaths: see sessionfile_flock.go.
+// While any ticket waits, one goroutine of the store wakes all that do, and each looks at the queue
 // and at those it waits for. Nothing outside the process is signalled.
 //
 // The build tag hasp_poll replaces notifier_linux.go by it, so that the conformance

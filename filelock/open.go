@@ -22,19 +22,21 @@ type Options struct {
 	// Default: false.
 	AllowFUSE bool
 
-	// Mode says for whom the store's directory is made: 0o700 for one user, 0o770 for the
-	// members of Group, 0o1777 for every user of the machine, which only root can make. It holds
-	// under every umask. A directory that exists must have this mode (and setgid, 02770, if it is a
-	// group's), and is never changed. Default: 0o700 for a new one; for one that exists, what it has.
+	// Mode says for whom the store's directory is made: 0o700 for one user, 0o770 for the members
+	// of Group, 0o1777 for every user of the machine, which only root can make. It holds under
+	// every umask. A directory that exists must have this mode (and setgid, 02770, if it is a
+	// group's), and is never changed. Default: 0o700 for a new one; for one that exists, what it
+	// has.
 	Mode uint32
 
 	// Group is the group that shares the store, by name or number. Default: the process's own.
 	Group string
 }
 
-// New opens the store in a directory, and makes it, readable by its owner only, if there
-// is none. The directory must be the process's own, or shared (Options.Mode), and used for nothing else.
-// Root may look at the store of another user (list, watch, diagnose), and makes and changes nothing there.
+// New opens the store in a directory, and makes it, readable by its owner only, if there is none.
+// The directory must be the process's own, or shared (Options.Mode), and used for nothing else.
+// Root may look at the store of another user (list, watch, diagnose), and makes and changes nothing
+// there.
 //
 // ctx bounds the opening. It can take long only if another process was stopped while it
 // prepared the store. On systems without flock the error wraps driver.ErrUnsupported.
@@ -59,7 +61,8 @@ func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
 	return driver.Open(ctx, storeURL, "file")
 }
 
-// openURL reads file:///absolute/dir. Its parameters are allowfuse, mode (octal, as of chmod) and group.
+// openURL reads file:///absolute/dir. Its parameters are allowfuse, mode (octal, as of chmod) and
+// group.
 func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	if u.Host != "" && u.Host != "localhost" || u.User != nil || u.Opaque != "" || !filepath.IsAbs(filepath.FromSlash(u.Path)) {
 		return nil, fmt.Errorf("%w: a file URL has an absolute path and nothing before it: file:///var/lib/hasp", driver.ErrInvalid)

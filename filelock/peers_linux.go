@@ -53,7 +53,8 @@ func (p *notifier) setIdleLocked(o *peer) {
 	}
 }
 
-// dropIdleLocked takes the oldest off the list, and reports whether it was idle still, and so has been closed.
+// dropIdleLocked takes the oldest off the list, and reports whether it was idle still, and so has
+// been closed.
 func (p *notifier) dropIdleLocked() bool {
 	oldest := p.idle[0]
 	p.idle = p.idle[1:]

@@ -150,7 +150,8 @@ func (a access) writeFormat(root int, path string) error {
 	return nil
 }
 
-// writeSharedFormat gives the file its name last: one that others may not read would refuse them for ever.
+// writeSharedFormat gives the file its name last: one that others may not read would refuse them
+// for ever.
 func (a access) writeSharedFormat(root int) error {
 	const fresh = formatFile + "+"
 	_ = unix.Unlinkat(root, fresh, 0) // of a process that died here
@@ -227,8 +228,9 @@ func (a access) resetQueue(dir uint64, queues, n int, h header) (uint64, error) 
 	return seq, unix.Ftruncate(fd, pageSize) // returns the space of a long queue
 }
 
-// damagedIfWrongType makes damage of an error of opening a queue file, if something is there
-// that cannot be one: a link, a directory, a file of another user, or one whose maker died before it had its mode.
+// damagedIfWrongType makes damage of an error of opening a queue file, if something is there that
+// cannot be one: a link, a directory, a file of another user, or one whose maker died before it had
+// its mode.
 func (a access) damagedIfWrongType(queues, n int, err error) error {
 	var st unix.Stat_t
 	if unix.Fstatat(queues, fmt.Sprintf("%02x", n), &st, unix.AT_SYMLINK_NOFOLLOW) == nil &&

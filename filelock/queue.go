@@ -31,8 +31,8 @@ type tailPointer struct {
 	slot   uint32
 }
 
-// find returns the newest entry of a name, or slot 0, after taking away what has left. One that only
-// looks cannot write: it gets what has left and is still linked (a process died before it
+// find returns the newest entry of a name, or slot 0, after taking away what has left. One that
+// only looks cannot write: it gets what has left and is still linked (a process died before it
 // unlinked that), and passes over it when it walks on.
 func (q *queueFile) find(k key) (slot uint32, r record, err error) {
 	for next, steps := q.head.bucket(bucketOf(k.hash)), 0; next != 0; steps++ {

@@ -166,11 +166,11 @@ func (q *queueFile) close() {
 	<-q.mutex
 }
 
-// intact refuses to go on in a file that has lost its name: processes that come later
-// could not see what is in it. The holders go on holding, since no other process gets in:
-// no file is made anew while any process uses the store, and a copy under the name does not
-// have the identity. For the same reason it is enough to look every now and then. Other names of the file,
-// as backups by hard links make them, do no harm.
+// intact refuses to go on in a file that has lost its name: processes that come later could not see
+// what is in it. The holders go on holding, since no other process gets in: no file is made anew
+// while any process uses the store, and a copy under the name does not have the identity. For the
+// same reason it is enough to look every now and then. Other names of the file, as backups by hard
+// links make them, do no harm.
 func (q *queueFile) intact() error {
 	now := time.Now()
 	if now.Sub(q.lastIntact) < upkeepEvery {
@@ -198,8 +198,8 @@ func (q *queueFile) load() error {
 	if wrong := q.head.check(q.n, q.identity); wrong != "" {
 		return &damageError{file: q.name, what: wrong}
 	}
-	// A copy that was written into the file itself has its identity. It shows by its seq, as long as
-	// no new process, which cannot know, has counted on beyond what we have seen: session.review
+	// A copy that was written into the file itself has its identity. It shows by its seq, as long
+	// as no new process, which cannot know, has counted on beyond what we have seen: session.review
 	// is for that. Any entry that was ever granted and is not in such a copy is younger.
 	if q.head.seq() < q.last.Load() {
 		return &damageError{file: q.name, what: "an older copy was written into it", restored: true}
@@ -310,8 +310,8 @@ func (a access) openFile(dir int, name string, flags int) (int, error) {
 	return fd, nil
 }
 
-// openNote opens a note, which in a store for all users may be anybody's. A hard link in a directory
-// where others may write can be one to a file that they may not read and we may.
+// openNote opens a note, which in a store for all users may be anybody's. A hard link in a
+// directory where others may write can be one to a file that they may not read and we may.
 func (a access) openNote(dir int, name string) (int, error) {
 	shared := a.kind != oneUser
 	if a.kind == allUsers {

@@ -107,8 +107,9 @@ func (s *session) tend() {
 const reviewBound = time.Second
 
 // review looks whether everything that is held is still in the store, every holderUpkeepEvery. A
-// holder is signalled when it is evicted, where the notifier can. No signal comes when an older copy is
-// written into a queue file, and a process that opens the file then can hold what we believe to hold.
+// holder is signalled when it is evicted, where the notifier can. No signal comes when an older
+// copy is written into a queue file, and a process that opens the file then can hold what we
+// believe to hold.
 //
 // The entries of a file are looked at in one critical section: 10,000 held locks take 64 of
 // them, a few milliseconds in all.

@@ -323,8 +323,8 @@ func locks(t *testing.T, s *session, id string) error {
 	return err
 }
 
-// sparesNewcomers reports whether the one that knew the file has compared it before what it knew was
-// taken from it: on a busy machine it may be late.
+// sparesNewcomers reports whether the one that knew the file has compared it before what it knew
+// was taken from it: on a busy machine it may be late.
 func sparesNewcomers(t *testing.T) (compared bool) {
 	t.Helper()
 	b := openBackend(t, storeDir(t))

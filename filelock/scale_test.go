@@ -140,7 +140,8 @@ func TestFreeLockAccesses(t *testing.T) {
 }
 
 // L5: a release signals the entries that it concerns and no others: those whose blockers, as
-// driver.Decide has them, do not deny any more without the one that left. It tells those that hold so.
+// driver.Decide has them, do not deny any more without the one that left. It tells those that hold
+// so.
 func TestAffectedBy(t *testing.T) {
 	const W = driver.Whole
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -112,9 +112,9 @@ func (s *session) forget(t *ticket) {
 	s.mu.Unlock()
 }
 
-// lookAgain has the next Wait of a ticket look at once, even if it is told of a grant meanwhile. The
-// Wait before has taken a signal and may have failed before it looked: its context had ended, say.
-// What the signal was about is told once.
+// lookAgain has the next Wait of a ticket look at once, even if it is told of a grant meanwhile.
+// The Wait before has taken a signal and may have failed before it looked: its context had ended,
+// say. What the signal was about is told once.
 func (s *session) lookAgain(t *ticket) {
 	s.mu.Lock()
 	t.mustLook = true

@@ -35,8 +35,9 @@ func (a access) newSessionFile(dir int, id sessionID) (fd int, err error) {
 	if err := unix.Mkfifoat(dir, fresh, 0o600); err != nil {
 		return -1, fmt.Errorf("make session file: %w", err)
 	}
-	// A umask may have taken the owner's permission to open it. Of a pipe in a directory where others
-	// may write, only newer kernels change the mode without following a link that they have put there.
+	// A umask may have taken the owner's permission to open it. Of a pipe in a directory where
+	// others may write, only newer kernels change the mode without following a link that they have
+	// put there.
 	follow := 0
 	if a.kind != oneUser {
 		follow = unix.AT_SYMLINK_NOFOLLOW
@@ -44,7 +45,8 @@ func (a access) newSessionFile(dir int, id sessionID) (fd int, err error) {
 	_ = unix.Fchmodat(dir, fresh, 0o600, follow) // without success, the next call says so
 	fd, err = a.openPipe(dir, fresh, unix.O_RDWR)
 	if err == nil {
-		// A kernel that cannot shrink it leaves it larger: harmless, see notifier.readSignalsLocked.
+		// A kernel that cannot shrink it leaves it larger: harmless, see
+		// notifier.readSignalsLocked.
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, signalPipeSize)
 		if a.kind != oneUser {
 			err = unix.Fchmod(fd, a.sessionMode()) // under every umask

@@ -50,7 +50,8 @@ func newStore(path string, root, queues, lives int, a access) (*store, error) {
 
 func (s *store) file(k key) *queueFile { return s.files[fileOf(k.hash)] }
 
-// mayWrite refuses root in a private store of another user: what root makes there its owner could not use.
+// mayWrite refuses root in a private store of another user: what root makes there its owner could
+// not use.
 func (s *store) mayWrite() error {
 	if !s.access.look {
 		return nil

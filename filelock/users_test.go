@@ -20,7 +20,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Users and a group that need no line in /etc/passwd. Ana and Ben are members of the group, Eve is not.
+// Users and a group that need no line in /etc/passwd. Ana and Ben are members of the group, Eve is
+// not.
 const (
 	ana, ben, eve = 64001, 64002, 64003
 	deploy        = 64100
@@ -129,7 +130,8 @@ func files(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// The members of a group share a store that the first of them makes; root may use it, too; others are refused.
+// The members of a group share a store that the first of them makes; root may use it, too; others
+// are refused.
 func TestGroupStore(t *testing.T) {
 	t.Parallel()
 	dir := usersDir(t) + "/store"
@@ -156,8 +158,8 @@ func TestGroupStore(t *testing.T) {
 	}
 }
 
-// Root makes a group's directory by hand, and the members need no parameters. It is not parallel, for
-// the reason that usable gives.
+// Root makes a group's directory by hand, and the members need no parameters. It is not parallel,
+// for the reason that usable gives.
 func TestGroupStoreMadeByRoot(t *testing.T) {
 	dir := usersDir(t) + "/store"
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 0, deploy), unix.Chmod(dir, 0o2770)); err != nil {

@@ -164,7 +164,8 @@ func TestElector(t *testing.T) {
 	})
 }
 
-// While the lead is given up to a store that does not answer, this machine does not lead, and says so at once.
+// While the lead is given up to a store that does not answer, this machine does not lead, and says
+// so at once.
 func TestElectorClosesWithoutTheStore(t *testing.T) {
 	store := hasptest.New()
 	e := gocronhasp.NewElector(store.Client(t), "leader", nil)

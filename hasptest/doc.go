@@ -1,5 +1,5 @@
-// Package hasptest is for tests of programs that lock: a store in memory that loses a lock, refuses, is slow or
-// silent when the test says so.
+// Package hasptest is for tests of programs that lock: a store in memory that loses a lock,
+// refuses, is slow or silent when the test says so.
 //
 //	func TestStopsAtALoss(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -15,9 +15,10 @@
 //		})
 //	}
 //
-// In a bubble of testing/synctest, TTLs and outages of hours pass at once, and synctest.Wait says when the
-// program has done all that it can do. It is not needed otherwise. The examples have one test for each fault. What works under these faults
-// works the same on every store, but for what docs/GUARANTEES.md tells of each.
+// In a bubble of testing/synctest, TTLs and outages of hours pass at once, and synctest.Wait says
+// when the program has done all that it can do. It is not needed otherwise. The examples have one
+// test for each fault. What works under these faults works the same on every store, but for what
+// docs/GUARANTEES.md tells of each.
 //
 //	to test                                        use
 //	a lock that is lost, an eviction               Lose, or Client.Evict

@@ -9,8 +9,8 @@ import (
 	"github.com/hasplock/hasp/internal/memstore"
 )
 
-// Store is a store in memory, with faults on demand. Clients of its backends contend like clients of
-// one server. Safe for use by many goroutines.
+// Store is a store in memory, with faults on demand. Clients of its backends contend like clients
+// of one server. Safe for use by many goroutines.
 type Store struct{ mem *memstore.Store }
 
 // New returns an empty store without faults.
@@ -32,12 +32,13 @@ func (s *Store) Client(t testing.TB, opts ...hasp.Option) *hasp.Client {
 }
 
 // Lose takes a lock from all who hold it, and returns how many did. They are told at once, with
-// [hasp.ReasonDenied], as when an operator has evicted them; the next in the queue holds. For one holder of
-// several, and for the name and reason of an operator, there is [hasp.Client.Evict], by any client of the store.
+// [hasp.ReasonDenied], as when an operator has evicted them; the next in the queue holds. For one
+// holder of several, and for the name and reason of an operator, there is [hasp.Client.Evict], by
+// any client of the store.
 func (s *Store) Lose(name string) int { return s.mem.Lose(name) }
 
-// Forget ends every session with all its entries, holders and waiters, as a store does that
-// was restarted without its memory. Clients are told at once, with [hasp.ReasonSessionGone]; waiters
+// Forget ends every session with all its entries, holders and waiters, as a store does that was
+// restarted without its memory. Clients are told at once, with [hasp.ReasonSessionGone]; waiters
 // queue up again. Tokens go on growing.
 func (s *Store) Forget() { s.mem.Forget() }
 
@@ -49,7 +50,7 @@ func (s *Store) Refuse(name string, err error) { s.mem.Refuse(name, err) }
 // Delay has every request take d longer before the store sees it: a slow network. 0 ends it.
 func (s *Store) Delay(d time.Duration) { s.mem.Delay(d) }
 
-// Cut takes the store off the network: no request is answered until heal is called, and
-// locks expire on both sides as their TTL runs out, with [hasp.ReasonExpired]. The requests held back then
-// go through. While it is cut, cutting it again changes nothing.
+// Cut takes the store off the network: no request is answered until heal is called, and locks
+// expire on both sides as their TTL runs out, with [hasp.ReasonExpired]. The requests held back
+// then go through. While it is cut, cutting it again changes nothing.
 func (s *Store) Cut() (heal func()) { return s.mem.Cut() }

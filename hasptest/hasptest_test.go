@@ -101,7 +101,8 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// The store hands the lock on when the holder's time is over, also while it is cut off; but a waiter cannot hear of it.
+// The store hands the lock on when the holder's time is over, also while it is cut off; but a
+// waiter cannot hear of it.
 func TestCutTellsNoGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hasptest.New()
@@ -140,8 +141,9 @@ func short(t *testing.T) context.Context {
 	return ctx
 }
 
-// A client that is cut off does not hear from the store that its session has ended there: the next request tells it. So
-// a holder finds out by itself, also one that a pause has kept from looking until the TTL was over.
+// A client that is cut off does not hear from the store that its session has ended there: the next
+// request tells it. So a holder finds out by itself, also one that a pause has kept from looking
+// until the TTL was over.
 func TestCutTellsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hasptest.New()

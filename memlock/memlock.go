@@ -31,8 +31,9 @@ var (
 	named   = map[string]*memstore.Store{}
 )
 
-// Open returns a backend of the store that mem://NAME names, which is one for the whole process. It is for programs that want the backend itself: hasp.Open makes a client,
-// and takes the core's parameters (ttl, margin) as well.
+// Open returns a backend of the store that mem://NAME names, which is one for the whole process. It
+// is for programs that want the backend itself: hasp.Open makes a client, and takes the core's
+// parameters (ttl, margin) as well.
 func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
 	return driver.Open(ctx, storeURL, "mem")
 }

@@ -8,23 +8,23 @@
 // # Spans
 //
 // A span for each acquisition, from the call until it succeeds or fails: a child of the span in the
-// caller's context. That the acquisition waits, or queues again, and the loss of the lock are events
-// of the caller's span, if that is still being recorded.
+// caller's context. That the acquisition waits, or queues again, and the loss of the lock are
+// events of the caller's span, if that is still being recorded.
 //
 // # Metrics
 //
 // They are those of package promhasp, under names and units of OpenTelemetry's kind:
 //
-//	hasp.acquisitions         {acquisition}  that ended; hasp.result: acquired, busy (a try), failed
+//	hasp.acquisitions         {acquisition}  that ended; hasp.result: acquired, busy, failed
 //	hasp.releases             {release}      hasp.result: confirmed, unknown, lost
 //	hasp.lost                 {lease}        lost before their release; hasp.reason: a hasp.Reason
 //	hasp.requeued             {waiter}       whose place was lost with their session
-//	hasp.wait                 s              histogram: what acquisitions took that got the lock
+//	hasp.wait                 s              histogram: of acquisitions that got the lock
 //	hasp.hold                 s              histogram: from there to the release or the loss
 //	hasp.held                 {lease}        at the moment
 //	hasp.renewals             {renewal}      of sessions; hasp.result: ok, failed
 //	hasp.renewal              s              histogram: what renewals took
-//	hasp.renewal_margin       s              trust left at the end of the last one: at 0 the locks are lost
+//	hasp.renewal_margin       s              trust left after the last one: at 0 locks are lost
 //	hasp.queue.up             {queue}        1 if the queue could be read
 //	hasp.queue.holders        {entry}        that hold the lock
 //	hasp.queue.waiters        {entry}        that wait for it

@@ -64,8 +64,8 @@ func (t *Tracing) acquisition(e hasp.Event) {
 	}
 }
 
-// Observe is hasp.Observer's: an acquisition that has ended gets a span, and that of its caller is told
-// of what happened within it, and of losses.
+// Observe is hasp.Observer's: an acquisition that has ended gets a span, and that of its caller is
+// told of what happened within it, and of losses.
 func (t *Tracing) Observe(e hasp.Event) {
 	if e.Context == nil {
 		return // of the session, and so of no span

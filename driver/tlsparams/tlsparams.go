@@ -71,10 +71,11 @@ func (t Params) Config(byDefault bool) (*tls.Config, error) {
 	return c, nil
 }
 
-// Fresh is c, which Config made, for one connection more: with what the files hold now. Certificates
-// are renewed while a program runs, and a driver that connects anew with those it read at first would
-// lose its locks for ever. Where the files cannot be read, since they belong to root alone, say, or
-// one of a pair is written already and the other not, it is c as it is: the server decides.
+// Fresh is c, which Config made, for one connection more: with what the files hold now.
+// Certificates are renewed while a program runs, and a driver that connects anew with those it read
+// at first would lose its locks for ever. Where the files cannot be read, since they belong to root
+// alone, say, or one of a pair is written already and the other not, it is c as it is: the server
+// decides.
 func (t Params) Fresh(c *tls.Config) *tls.Config {
 	if c == nil || t.ca == "" && t.cert == "" {
 		return c

@@ -72,8 +72,8 @@ func through[T any](ctx context.Context, c *conn, repeatable bool, call func(con
 	return v, err
 }
 
-// bounded makes a call whose context ends after a time, as that of a caller may at any moment: also in the middle of a
-// request, or between its answer and the next one that the driver needs.
+// bounded makes a call whose context ends after a time, as that of a caller may at any moment: also
+// in the middle of a request, or between its answer and the next one that the driver needs.
 func bounded[T any](ctx context.Context, after time.Duration, call func(context.Context) (T, error)) (T, error) {
 	if after == 0 {
 		return call(ctx)

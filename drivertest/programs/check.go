@@ -189,8 +189,9 @@ func (r *run) checkGrantLocked(h *hold, i int) {
 	}
 }
 
-// keeps says why a hold keeps others out of one of its locks at this moment; "" if it does not. same: it is asked for
-// a lease of the same entry, which MinHold and the safety margin do not keep out.
+// keeps says why a hold keeps others out of one of its locks at this moment; "" if it does not.
+// same: it is asked for a lease of the same entry, which MinHold and the safety margin do not keep
+// out.
 func (r *run) keeps(o *hold, j int, same bool) string {
 	now := time.Now()
 	if !o.over && o.held() {

@@ -122,8 +122,8 @@ func (r *run) patienceLocked() time.Duration {
 const longest = 1<<63 - 1
 
 // answers reports whether the stores do, to a new client that takes a lock, and no later than a
-// member that was stopped makes them. On a busy machine they stop at times, with their disk, or take
-// seconds for a connection; and a waiter that has asked them and has no answer does not sleep.
+// member that was stopped makes them. On a busy machine they stop at times, with their disk, or
+// take seconds for a connection; and a waiter that has asked them and has no answer does not sleep.
 func (r *run) answers() bool {
 	began := time.Now()
 	r.connecting <- struct{}{}

@@ -47,8 +47,8 @@ func (r *run) publish(h *hold, value string) {
 
 // checkLeader demands that the leader's value is the leader's.
 func (r *run) checkLeader(h *hold) {
-	// A publication may be confirmed between the answer and this look at it, and another one may even begin and
-	// replace its value: all that were tried meanwhile may be what the answer has.
+	// A publication may be confirmed between the answer and this look at it, and another one may
+	// even begin and replace its value: all that were tried meanwhile may be what the answer has.
 	before, tried := r.shown(h.ids[0])
 	l, err := r.operators[h.machine.Store].Election(r.name(h.step.Name)).Leader(r.ctx)
 	if err != nil {
@@ -66,7 +66,8 @@ func (r *run) checkLeader(h *hold) {
 	}
 }
 
-// shown are the values that an entry may show at this moment, and the number of those that were tried so far.
+// shown are the values that an entry may show at this moment, and the number of those that were
+// tried so far.
 func (r *run) shown(id string) (values []string, tried int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -82,8 +82,9 @@ const (
 	Evict     Op = "Evict"  // an operator does: entry Lease of Name
 	Close     Op = "Close"  // Client, if another one is left
 
-	// Each wait of Client that begins within a TTL ends after Time, and is repeated, with no request between, for twice as
-	// long, and so on. It is no fault: a driver stands it, and nothing that a program demands is different.
+	// Each wait of Client that begins within a TTL ends after Time, and is repeated, with no
+	// request between, for twice as long, and so on. It is no fault: a driver stands it, and
+	// nothing that a program demands is different.
 	ShortWaits Op = "ShortWaits"
 )
 

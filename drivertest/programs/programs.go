@@ -7,8 +7,8 @@
 // operation with every option, and faults of the network between them. While it runs, a small model
 // of the promises (check.go) checks every grant, release and value.
 //
-// The conformance suite runs them where its harness asks for it (see [Harness]). In fake time (testing/synctest)
-// a program takes less than a millisecond, and rapid makes a failing one smaller
+// The conformance suite runs them where its harness asks for it (see [Harness]). In fake time
+// (testing/synctest) a program takes less than a millisecond, and rapid makes a failing one smaller
 // (pgregory.net/rapid) and printed as Go code, for [Replay].
 //
 // The suite counts which features have met on one name, and fails if a pair that the store supports

@@ -294,7 +294,8 @@ func (r *run) evict(s Step) {
 	})
 }
 
-// evictGrantLocked marks an entry by its token: a driver may have moved it, and its client knows it by the id of before.
+// evictGrantLocked marks an entry by its token: a driver may have moved it, and its client knows it
+// by the id of before.
 func (r *run) evictGrantLocked(name int, token uint64) {
 	if token == 0 {
 		return
@@ -305,7 +306,8 @@ func (r *run) evictGrantLocked(name int, token uint64) {
 	}
 }
 
-// inheritEvictionLocked is for a hold whose entry was evicted under another id, now or before its client knew of the grant.
+// inheritEvictionLocked is for a hold whose entry was evicted under another id, now or before its
+// client knew of the grant.
 func (r *run) inheritEvictionLocked(h *hold) {
 	for i, c := range h.claims {
 		if c.store == 0 && r.evicted[grantKey(c.name, h.tokens[i])] {

@@ -84,9 +84,10 @@ func (t *connTicket) Wait(ctx context.Context) (driver.Verdict, error) {
 	return v, err
 }
 
-// wait repeats a wait that was made short. The core asks anew by Enqueue after each wait that has ended, and so repairs
-// what a driver forgets then. A driver must not forget it. Each lasts twice as long as the one before: the first ones end in the
-// middle of a request, and one that has missed a change comes to last too long.
+// wait repeats a wait that was made short. The core asks anew by Enqueue after each wait that has
+// ended, and so repairs what a driver forgets then. A driver must not forget it. Each lasts twice
+// as long as the one before: the first ones end in the middle of a request, and one that has missed
+// a change comes to last too long.
 func (t *connTicket) wait(ctx context.Context) (driver.Verdict, error) {
 	for n := 0; ; n++ {
 		short := t.c.shortWaits() << min(n, 20)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // avoided are the phrases that plain English does without: a client or a process is "it" or "the
@@ -69,6 +70,39 @@ func TestPlainWords(t *testing.T) {
 		if !used[i] {
 			t.Errorf("the exception for %q in %s (%s) is not needed", e.line, e.file, e.reason)
 		}
+	}
+}
+
+// wrapped are the folders whose comments wrap at 100 columns, "" being the root. A package that is
+// done is added here; once all are, all folders count.
+var wrapped = []string{
+	"", "driver", "driver/tlsparams", "drivertest", "filelock", "gocronhasp", "hasptest", "internal/memstore", "memlock", "otelhasp", "promhasp",
+}
+
+// A comment on lines without code is no wider than 100 columns, a tab being four.
+func TestWordsWrapAt100Columns(t *testing.T) {
+	files := 0
+	for _, folder := range wrapped {
+		paths, err := filepath.Glob(filepath.Join("../..", folder, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files++
+			for n, line := range strings.Split(string(text), "\n") {
+				comment := strings.HasPrefix(strings.TrimSpace(line), "//") && !strings.HasPrefix(line, "//go:")
+				if columns := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    ")); comment && columns > 100 {
+					t.Errorf("%s:%d: a comment of %d columns", path, n+1, columns)
+				}
+			}
+		}
+	}
+	if files < 150 {
+		t.Errorf("only %d files were read", files)
 	}
 }
 

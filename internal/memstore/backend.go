@@ -139,8 +139,8 @@ func (s *session) Close(ctx context.Context) error {
 	return nil
 }
 
-// expire ends the session. A client that is cut off from the store hears nothing of that: its trust has ended before, or it
-// is told by its next request that goes through.
+// expire ends the session. A client that is cut off from the store hears nothing of that: its trust
+// has ended before, or it is told by its next request that goes through.
 func (s *session) expire() {
 	s.store.mu.Lock()
 	s.endLocked()

@@ -7,7 +7,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// A session keeps nothing of an entry that has left it, in whichever way: a client may have one for years.
+// A session keeps nothing of an entry that has left it, in whichever way: a client may have one for
+// years.
 func TestEntriesThatLeftAreForgotten(t *testing.T) {
 	t.Parallel()
 	store := New("mem")
