@@ -149,21 +149,17 @@ func TestIdleClientsCloseOnce(t *testing.T) {
 	var idle []*hasp.Client
 	for range 3 {
 		c := client(t, server.URL(), hasp.WithTTL(T))
-		testkit.Release(t, testkit.Lock(t, c, "a"))
+		testkit.UseDespiteErrors(t, c, "a")
 		idle = append(idle, c)
 	}
 	do(t, server, "FLUSHALL")
 	fresh := client(t, server.URL(), hasp.WithTTL(T))
-	testkit.Release(t, testkit.LockDespiteErrors(t, fresh, "a")) // makes a mark, and knew none
+	testkit.UseDespiteErrors(t, fresh, "a") // makes a mark, and knew none
 	if _, err := idle[0].Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
 		t.Errorf("the first that was told of the earlier mark: %v", err)
 	}
-	testkit.Release(t, testkit.LockDespiteErrors(t, idle[0], "a"))
+	testkit.UseDespiteErrors(t, idle[0], "a")
 	for _, c := range append(idle[1:], fresh) {
-		l, err := c.Mutex("a").TryLock(t.Context())
-		if err != nil {
-			t.Fatalf("one of the others: %v", err)
-		}
-		testkit.Release(t, l)
+		wantTry(t, c, "a", nil)
 	}
 }

@@ -42,7 +42,7 @@ func TestFirstReplica(t *testing.T) {
 	master := newReplica(t)
 	do(t, master, "FLUSHALL")
 	c := client(t, master.URL(), hasp.WithTTL(T))
-	testkit.Release(t, testkit.LockDespiteErrors(t, c, "a"))
+	testkit.UseDespiteErrors(t, c, "a")
 	reign := func() string {
 		_, after, _ := strings.Cut(do(t, master, "INFO", "replication"), "master_replid:")
 		return after[:40]
