@@ -17,7 +17,8 @@ if not m[2] then
     last, kept = string.match(m[1] or '0 0', '^(%d+) (%d+)$')
   end
 elseif not m[3] and not ARGV[5] then
-  -- Held by one that has all units and has not expired, and by another than id, which waits behind all others.
+  -- Held by one that has all units and has not expired, and by another than id, which waits behind
+  -- all others.
   local cap, expiry, head, tail
   last, kept, cap, expiry, head, tail = string.match(m[1] or '', '^(%d+) (%d+) (%d+) %3 1 (%d+) (%d+) (%d+) 0 0$')
   if not last then

@@ -273,8 +273,8 @@ end
 --
 -- A waiter that came before the end of a quarantine gets a new Seq. Another master may have granted
 -- until then, with tokens of its time, and a resource that has seen one of these would refuse an
--- older one. So does a waiter that came between such a waiter and its grant. Not an entry whose owner
--- has held it since before: it has the token that it has (the field 'k:ID', which its renewal
+-- older one. So does a waiter that came between such a waiter and its grant. Not an entry whose
+-- owner has held it since before: it has the token that it has (the field 'k:ID', which its renewal
 -- writes).
 local function promote()
   flush()

@@ -140,8 +140,8 @@ func TestClockSetBackInQuarantine(t *testing.T) {
 	}
 }
 
-// A TTL of a day, used once, closes no client out for a day after a restart once it has not been used
-// for two days. One that was used since then does.
+// A TTL of a day, used once, closes no client out for a day after a restart once it has not been
+// used for two days. One that was used since then does.
 func TestLongTTLIsForgotten(t *testing.T) {
 	t.Parallel()
 	for _, days := range []int{1, 2} {

@@ -35,8 +35,8 @@ func TestTwoFailovers(t *testing.T) {
 	}
 }
 
-// A server draws another replication id when its first replica is attached, by a backup, say. That is
-// no other reign: it has forgotten nothing, also if it was flushed once.
+// A server draws another replication id when its first replica is attached, by a backup, say. That
+// is no other reign: it has forgotten nothing, also if it was flushed once.
 func TestFirstReplica(t *testing.T) {
 	t.Parallel()
 	master := newReplica(t)

@@ -83,8 +83,9 @@ local function closedUntil(now, ttl)
   end
   local till, longest, before, version, id, of, swaps, former = parse(text)
   local waits, confirmed = how ~= '-' and how ~= '+', how == 'c'
-  -- Who may not ask which reign it is takes the mark's word for it. With another text for the same reign,
-  -- clients with the right to INFO and clients without would close the server for each other by turns.
+  -- Who may not ask which reign it is takes the mark's word for it. With another text for the same
+  -- reign, clients with the right to INFO and clients without would close the server for each other
+  -- by turns.
   local reign = string.match(info('replication'), 'master_replid:(%x+)') or string.match(of or '', '^%x+') or '0'
   local last = version + math.max(longest, before) -- of the period
   local same = of and string.find(of, reign .. '/', 1, true) == 1
@@ -102,10 +103,11 @@ local function closedUntil(now, ttl)
 
   local run = string.match(info('server'), 'run_id:(%x+)') or '0'
 
-  -- started is the latest moment at which a process can have forgotten something that no client tells of:
-  -- its start if it has never been promoted and never had keys removed in bulk or brought from elsewhere,
-  -- else now. INFO counts whole seconds, and the commands since CONFIG RESETSTAT, which counts itself. DEL
-  -- by hand is not seen: it forgets what the operator wanted to be forgotten.
+  -- started is the latest moment at which a process can have forgotten something that no client
+  -- tells of: its start if it has never been promoted and never had keys removed in bulk or brought
+  -- from elsewhere, else now. INFO counts whole seconds, and the commands since CONFIG RESETSTAT,
+  -- which counts itself. DEL by hand is not seen: it forgets what the operator wanted to be
+  -- forgotten.
   local function started()
     local stats = info('commandstats')
     local promoted = not string.find(info('replication'), 'second_repl_offset:-1', 1, true)
