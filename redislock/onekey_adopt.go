@@ -37,12 +37,12 @@ func (t *oneKeyTicket) Adopt(ctx context.Context, id string, seq uint64) (driver
 	reply := s.store.guard.Eval(ctx, d.adopt, redisconn.Call{Keys: keys, Args: args}, s.store.opts.Replicas)
 	if reply.Err != nil {
 		err := wrongType(r.Name, reply.Err)
-		t.noteFailure(err) // after a refusal the core calls no Leave
+		t.recordFailure(err) // after a refusal the core calls no Leave
 		return driver.Verdict{}, describeForeign(ctx, s.store.conn, s.store.opts.Strategy, keys[0], err)
 	}
 	if left, closed := reply.Value.([]any); closed && len(left) == 1 {
 		err := quarantine.Refusal(left[0])
-		t.noteFailure(err)
+		t.recordFailure(err)
 		return driver.Verdict{}, err
 	}
 	s.mu.Lock()

@@ -145,14 +145,14 @@ func (t *oneKeyTicket) try(ctx context.Context) (driver.Verdict, error) {
 	r := s.store.guard.Eval(ctx, d.take, redisconn.Call{Keys: t.keys, Args: args}, s.store.opts.Replicas)
 	if r.Err != nil {
 		err := wrongType(t.request.Name, r.Err)
-		t.noteFailure(err)
+		t.recordFailure(err)
 		return driver.Verdict{}, describeForeign(ctx, s.store.conn, s.store.opts.Strategy, t.keys[0], err)
 	}
 	parts, _ := r.Value.([]any)
 	closed := len(parts) == 5
 	if len(parts) >= 3 && !closed && d.notALock(parts[2]) {
 		err := errForeign(t.request.Name)
-		t.noteFailure(err)
+		t.recordFailure(err)
 		return driver.Verdict{}, describeForeign(ctx, s.store.conn, s.store.opts.Strategy, t.keys[0], err)
 	}
 	number := func(i int) int64 { n, _ := parts[i].(int64); return n }
@@ -183,10 +183,10 @@ func (t *oneKeyTicket) try(ctx context.Context) (driver.Verdict, error) {
 	return driver.Verdict{}, fmt.Errorf("unexpected answer %v", r.Value)
 }
 
-// noteFailure notes that an attempt has failed. If the store has refused it, there is nothing to
+// recordFailure notes that an attempt has failed. If the store has refused it, there is nothing to
 // renew or to leave, unless an earlier attempt may still be on its way. The core does not ask
 // again after a refusal before the first wait.
-func (t *oneKeyTicket) noteFailure(err error) {
+func (t *oneKeyTicket) recordFailure(err error) {
 	s := t.session
 	s.mu.Lock()
 	defer s.mu.Unlock()

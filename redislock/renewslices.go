@@ -52,7 +52,7 @@ func renewInSlices[E any](ctx context.Context, conn redisconn.Conn, all []E, key
 				if err == nil {
 					err = renew(ctx, slice)
 				}
-				s.note(err)
+				s.record(err)
 				return err
 			})
 			if answered {
@@ -92,7 +92,7 @@ func renewSlices[E any](entries []E, renew func([]E) error) bool {
 	return answered.Load()
 }
 
-func (s *slicedRenewal) note(err error) {
+func (s *slicedRenewal) record(err error) {
 	if err == nil {
 		return
 	}

@@ -32,7 +32,7 @@ func (t *ticket) try(ctx context.Context) (_ driver.Verdict, established bool, _
 	began := time.Now() // for the pace of attempts, not for trust
 	for {
 		renewals, sent := s.renewals, time.Now()
-		votes := t.askLocked(t.me)
+		votes := t.requestLocked(t.me)
 		s.mu.Unlock()
 		c := s.collect(ctx, votes, t.request.ID)
 
@@ -59,9 +59,9 @@ func (t *ticket) try(ctx context.Context) (_ driver.Verdict, established bool, _
 	}
 }
 
-// askLocked sends a request for the key to every server that can be asked, and returns
+// requestLocked sends a request for the key to every server that can be asked, and returns
 // where their votes arrive.
-func (t *ticket) askLocked(me string) *votes {
+func (t *ticket) requestLocked(me string) *votes {
 	s := t.session
 	yield := ""
 	if !t.tried && !t.request.NoWait {
@@ -109,9 +109,9 @@ func (t *ticket) sinceLocked(node int) string {
 	return t.since[node]
 }
 
-// noteSinceLocked makes the list when it is needed: most locks have never waited, and for five
+// recordSinceLocked makes the list when it is needed: most locks have never waited, and for five
 // servers it has 80 bytes.
-func (t *ticket) noteSinceLocked(node int, since string) {
+func (t *ticket) recordSinceLocked(node int, since string) {
 	if t.since == nil {
 		t.since = make([]string, len(t.session.store.nodes))
 	}
@@ -130,9 +130,9 @@ func (t *ticket) answered(me string, b ballot) (back bool) {
 	now := claimOf[b.vote]
 	switch {
 	case b.since != "":
-		t.noteSinceLocked(b.node, b.since)
+		t.recordSinceLocked(b.node, b.since)
 	case b.vote == unclear && t.sinceLocked(b.node) == "":
-		t.noteSinceLocked(b.node, "?") // it may have made us a waiter: see take.lua
+		t.recordSinceLocked(b.node, "?") // it may have made us a waiter: see take.lua
 	}
 	listed := t.left && t.waiterAt[b.node] && (b.vote == denied || b.vote == abstains)
 	if b.vote == granted || listed {
@@ -167,10 +167,10 @@ func (s *session) releaseLate(ctx context.Context, t *ticket, b ballot, me strin
 		key.absentRetries = maxAbsentRetries
 		s.addPendingLocked(b.node, key)
 	case r.Err != nil && redisconn.Answered(r.Err) == "":
-		t.noteLostAnswerLocked(b.node, me, r)
+		t.recordLostAnswerLocked(b.node, me, r)
 		s.addPendingLocked(b.node, key)
 	default:
-		t.noteReleasedLocked(b.node, me, r)
+		t.recordReleasedLocked(b.node, me, r)
 	}
 }
 

@@ -50,7 +50,7 @@ func (t *ticket) Leave(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	if len(at) > 0 {
-		s.broadcast(ctx, setnx.Give, key.call(), at, func(i int, r redisconn.Reply) { t.noteReleased(i, key, r) })
+		s.broadcast(ctx, setnx.Give, key.call(), at, func(i int, r redisconn.Reply) { t.recordReleased(i, key, r) })
 	}
 	t.awaitReleases(ctx, s.nodeTimeout-time.Since(began))
 	err := t.verdictOfLeave()
@@ -94,8 +94,8 @@ func (t *ticket) dropLocked(wake bool) {
 	t.abandonLocked(wake)
 }
 
-// noteReleased notes a server's answer to the release of its key.
-func (t *ticket) noteReleased(i int, key pendingRelease, r redisconn.Reply) {
+// recordReleased notes a server's answer to the release of its key.
+func (t *ticket) recordReleased(i int, key pendingRelease, r redisconn.Reply) {
 	s := t.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,14 +108,14 @@ func (t *ticket) noteReleased(i int, key pendingRelease, r redisconn.Reply) {
 		}
 	case r.Err == nil || redisconn.Answered(r.Err) != "":
 		t.waiterAt[i] = false
-		t.noteReleasedLocked(i, key.me, r)
+		t.recordReleasedLocked(i, key.me, r)
 	case !redisconn.NotSent(r.Err) || t.claims[i] == leaving:
-		t.noteLostAnswerLocked(i, key.me, r)
+		t.recordLostAnswerLocked(i, key.me, r)
 		s.addPendingLocked(i, key)
 	}
 }
 
-func (t *ticket) noteReleasedLocked(i int, me string, r redisconn.Reply) {
+func (t *ticket) recordReleasedLocked(i int, me string, r redisconn.Reply) {
 	if t.me == me && t.claims[i] == leaving {
 		t.claims[i] = free
 		switch {
@@ -128,16 +128,16 @@ func (t *ticket) noteReleasedLocked(i int, me string, r redisconn.Reply) {
 	}
 }
 
-// noteLostAnswerLocked notes that a release that is repeated may have removed the key.
-func (t *ticket) noteLostAnswerLocked(i int, me string, r redisconn.Reply) {
+// recordLostAnswerLocked notes that a release that is repeated may have removed the key.
+func (t *ticket) recordLostAnswerLocked(i int, me string, r redisconn.Reply) {
 	if t.me == me && t.claims[i] == leaving && !redisconn.NotSent(r.Err) {
 		t.answerLost |= 1 << i
 	}
 }
 
-// noteDroppedLocked notes that a release is not repeated any more, without an answer. The next
+// recordDroppedLocked notes that a release is not repeated any more, without an answer. The next
 // Leave asks again.
-func (t *ticket) noteDroppedLocked(i int, me string) {
+func (t *ticket) recordDroppedLocked(i int, me string) {
 	if t.me == me && t.claims[i] == leaving {
 		t.claims[i] = mine
 	}

@@ -74,7 +74,7 @@ func (s *session) releasePending(i int) {
 			if time.Since(d.since) < s.opts.TTL {
 				due = append(due, d)
 			} else {
-				d.ticket.noteDroppedLocked(i, d.me)
+				d.ticket.recordDroppedLocked(i, d.me)
 			}
 		}
 		o.list, o.keys = nil, keysOf(due...)
@@ -127,13 +127,13 @@ func (s *session) releaseBatch(i int, due []pendingRelease) []pendingRelease {
 		case redisconn.RefusedNow(r.Err):
 			left = append(left, d)
 		case r.Err != nil && redisconn.Answered(r.Err) == "":
-			d.ticket.noteLostAnswerLocked(i, d.me, r)
+			d.ticket.recordLostAnswerLocked(i, d.me, r)
 			left = append(left, d)
 		case r.Value != int64(1) && d.absentRetries > 0:
 			d.absentRetries--
 			left = append(left, d)
 		default:
-			d.ticket.noteReleasedLocked(i, d.me, r)
+			d.ticket.recordReleasedLocked(i, d.me, r)
 		}
 	}
 	return left

@@ -78,10 +78,10 @@ func (x *renewalSlice) run(ctx context.Context) {
 			x.asked[a.node] = false
 			x.count(a.node, a.reply)
 		case <-enough:
-			x.noteSlow()
+			x.recordSlow()
 			return
 		case <-ctx.Done():
-			x.noteSlow()
+			x.recordSlow()
 			return
 		}
 	}
@@ -99,8 +99,8 @@ func (x *renewalSlice) worthwhile() bool {
 	return false
 }
 
-// noteSlow notes the servers that have not answered in time.
-func (x *renewalSlice) noteSlow() {
+// recordSlow records the servers that have not answered in time.
+func (x *renewalSlice) recordSlow() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i, waiting := range x.asked {

@@ -53,7 +53,8 @@ func TestCancelledRenewal(t *testing.T) {
 			if err := renewed(cancelled, "cancelled"); !errors.Is(err, context.Canceled) {
 				t.Errorf("renewal: %v", err)
 			}
-			// The lone request's connection cannot be cancelled otherwise than by closing it; the subscriptions' stays.
+			// The lone request's connection cannot be cancelled otherwise than by closing it; the
+			// subscriptions' stays.
 			if n := net.Stats().Accepted - before; n > 1 {
 				t.Errorf("%d connections were made anew", n)
 			}

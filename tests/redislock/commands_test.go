@@ -76,8 +76,8 @@ func TestCommandsInScripts(t *testing.T) {
 	costs("setnx: take and release a free lock", 10, func(int) { cycle(dialect, "c") })
 }
 
-// A client has two connections, one for requests and one for what it is told, and a third once requests were
-// under way at the same time.
+// A client has two connections, one for requests and one for what it is told, and a third once
+// requests were under way at the same time.
 func TestConnections(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})

@@ -12,8 +12,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// The same for a client that holds nothing, so that none of its renewals meets the refusal, and whose grants
-// wait for replicas, over separate connections.
+// The same for a client that holds nothing, so that none of its renewals meets the refusal, and
+// whose grants wait for replicas, over separate connections.
 func TestDemotedBehindNameReplicated(t *testing.T) {
 	t.Parallel()
 	old := backends.StartRedis(t, backends.RedisOptions{})
@@ -36,8 +36,9 @@ func TestDemotedBehindNameReplicated(t *testing.T) {
 	testkit.Release(t, testkit.Lock(t, c, "after"))
 }
 
-// A master that is demoted behind a fixed name keeps its connections. Clients that were connected find the new
-// master by the name, without a restart: what they hold is renewed there, and they lock anew.
+// A master that is demoted behind a fixed name keeps its connections. Clients that were connected
+// find the new master by the name, without a restart: what they hold is renewed there, and they
+// lock anew.
 func TestDemotedBehindName(t *testing.T) {
 	for _, strategy := range []string{"queue", "setnx"} {
 		t.Run(strategy, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/hasplock/hasp/internal/backends"
 )
 
-// A server that does not do what hasp needs says so in the first answer, with its cause and a cure, and no time is
-// spent on asking again.
+// A server that does not do what hasp needs says so in the first answer, with its cause and a cure,
+// and no time is spent on asking again.
 func TestRefusalsByName(t *testing.T) {
 	plain := func(t *testing.T) string { return backends.SharedRedis(t).URL() }
 	for name, c := range map[string]struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// A server that is demoted behind a fixed name keeps its connections. Its vote is asked of the server
-// that the name leads to since: with a third server away, a lock needs it.
+// A server that is demoted behind a fixed name keeps its connections. Its vote is asked of the
+// server that the name leads to since: with a third server away, a lock needs it.
 func TestDemotedBehindName(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 4, backends.RedisOptions{})

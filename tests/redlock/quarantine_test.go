@@ -102,8 +102,8 @@ func TestServersForget(t *testing.T) {
 	testkit.Release(t, next)
 }
 
-// A rolling restart of servers that keep their files: each has its vote again a TTL after its start,
-// however late the first request comes. The control is a request with a TTL that is longer.
+// A rolling restart of servers that keep their files: each has its vote again a TTL after its
+// start, however late the first request comes. The control is a request with a TTL that is longer.
 func TestRestartLongAgo(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{AppendOnly: true, AppendFsync: "always"})

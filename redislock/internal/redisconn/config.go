@@ -37,10 +37,10 @@ var Schemes = map[string]bool{"redis": false, "rediss": true, "valkey": false, "
 const defaultConnectTimeout = 2 * time.Second
 
 // pingInterval is after how long without an answer a connection is pinged. It bounds how late a
-// client learns that its subscription is silent although its connection stands, as with a server that hangs; the
-// kernel finds a dead path in less. Messages are no answers to rueidis, so each client that waits for
-// messages pings each of its servers that often: once a second, 512 clients of five servers sent them
-// thousands of pings a second.
+// client learns that its subscription is silent although its connection stands, as with a server
+// that hangs; the kernel finds a dead path in less. Messages are no answers to rueidis, so each
+// client that waits for messages pings each of its servers that often: once a second, 512 clients
+// of five servers sent them thousands of pings a second.
 const pingInterval = 5 * time.Second
 
 // silenceBound is how long a ping waits for its answer, and a request on idleConn.

@@ -18,8 +18,9 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Script is a Lua script and the hash by which the server knows it. The files are read, and the hash is
-// made, when they are first asked for: programs that link all stores have many scripts and start often.
+// Script is a Lua script and the hash by which the server knows it. The files are read, and the
+// hash is made, when they are first asked for: programs that link all stores have many scripts and
+// start often.
 type Script struct {
 	parts []func() string
 	once  sync.Once
@@ -150,8 +151,8 @@ func Answered(err error) string {
 	return ""
 }
 
-// refusals have cause and cure of what a server answers for as long as it is as it is, found by a part of the
-// answer: most have no separate code, and rueidis takes the ERR away.
+// refusals have cause and cure of what a server answers for as long as it is as it is, found by a
+// part of the answer: most have no separate code, and rueidis takes the ERR away.
 var refusals = []struct{ part, cure string }{
 	{"NOAUTH", "the server wants a password, as in redis://:PASSWORD@HOST"},
 	{"WRONGPASS", "the server does not let us in; check user and password"},
@@ -210,9 +211,10 @@ func Replica(err error) bool {
 	return code == "READONLY" || code == "MASTERDOWN"
 }
 
-// RefusedNow reports that a server has answered a request, has changed nothing, and will do it when it is asked again: it loads its file,
-// its disk fails, it is a replica for a moment or waits for its replicas. Not if the key is another program's, or the server
-// does not let us do it at any time.
+// RefusedNow reports that a server has answered a request, has changed nothing, and will do it when
+// it is asked again: it loads its file, its disk fails, it is a replica for a moment or waits for
+// its replicas. Not if the key is another program's, or the server does not let us do it at any
+// time.
 func RefusedNow(err error) bool {
 	code := Answered(err)
 	return code != "" && code != "WRONGTYPE" && !errors.Is(Refusal(err), driver.ErrInvalid)

@@ -18,7 +18,8 @@ import (
 
 func connect(t *testing.T, cfg redisconn.Config) redisconn.Conn {
 	t.Helper()
-	// Longer than a busy machine needs, and than any context here: a test's own end must come first.
+	// Longer than a busy machine needs, and than any context here: a test's own end must come
+	// first.
 	cfg.Label, cfg.ConnectTimeout = "redis", 20*time.Second
 	c, err := redisconn.Open(t.Context(), cfg)
 	if err != nil {

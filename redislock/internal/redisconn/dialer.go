@@ -73,9 +73,9 @@ func (d *dialer) dial(ctx context.Context, addr string, nd *net.Dialer, tc *tls.
 	return t, nil
 }
 
-// register ends a dial. A connection that was made just when close ran is in neither of the lists that
-// close went through: of a dial that close has ended none may remain, since a request on it would wait
-// for a silent server although its context has ended.
+// register ends a dial. A connection that was made just when close ran is in neither of the lists
+// that close went through: of a dial that close has ended none may remain, since a request on it
+// would wait for a silent server although its context has ended.
 func (d *dialer) register(ctx context.Context, cancel *context.CancelFunc, addr string, c net.Conn, err error) (*conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -170,8 +170,8 @@ func (c *conn) Write(p []byte) (int, error) {
 	if c.closed.Load() {
 		return 0, errClosedByUs
 	}
-	// A server may have closed a connection that was idle. Written to, it would take the request, and its
-	// outcome would be unknown.
+	// A server may have closed a connection that was idle. Written to, it would take the request,
+	// and its outcome would be unknown.
 	if at := c.read.Load(); at != 0 && time.Now().UnixNano()-at > int64(staleAfter) && readable(c.Conn) {
 		_ = c.Close()
 		return 0, errClosedByUs

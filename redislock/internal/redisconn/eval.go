@@ -12,7 +12,7 @@ import (
 )
 
 func (c *rueidisConn) Eval(ctx context.Context, s *Script, call Call, replicas int) Reply {
-	ask := func() Reply {
+	send := func() Reply {
 		if replicas > 0 {
 			return c.one(ctx, func(ctx context.Context, _ rueidis.CommandClient) Reply {
 				return c.evalReplicated(ctx, s, call, replicas)
@@ -22,22 +22,22 @@ func (c *rueidisConn) Eval(ctx context.Context, s *Script, call Call, replicas i
 			return evalOnce(ctx, client, s, call)
 		})
 	}
-	r := ask()
+	r := send()
 	if c.demoted(r) {
 		// It has done nothing, so that asking again repeats nothing. The name may lead to another
 		// server by now.
-		r = ask()
+		r = send()
 	}
 	return r
 }
 
-// redialPause bounds how often connections are closed because a server is no master: where it stays so,
-// each request would close those of all others.
+// redialPause bounds how often connections are closed because a server is no master: where it stays
+// so, each request would close those of all others.
 const redialPause = time.Second
 
-// demoted reports that the server is a replica now, and sees to it that the next request dials anew: a
-// server that becomes a replica keeps its connections, and a client that keeps them, too, would never
-// find the master that a fixed name leads to since.
+// demoted reports that the server is a replica now, and sees to it that the next request dials
+// anew: a server that becomes a replica keeps its connections, and a client that keeps them, too,
+// would never find the master that a fixed name leads to since.
 func (c *rueidisConn) demoted(r Reply) bool {
 	if !Replica(r.Err) || c.topology == Cluster || c.dialer == nil {
 		return false
@@ -61,9 +61,9 @@ func evalOnce(ctx context.Context, client rueidis.CommandClient, s *Script, call
 // evalReplicated needs a dedicated connection: WAIT counts the writes of its connection, and
 // blocks the requests behind it.
 func (c *rueidisConn) evalReplicated(ctx context.Context, s *Script, call Call, replicas int) Reply {
-	d := c.waiting.take(c.client)
+	d := c.waiting.get(c.client)
 	ended := false
-	defer func() { c.waiting.give(d, ended) }()
+	defer func() { c.waiting.put(d, ended) }()
 	r := evalOnce(ctx, d, s, call)
 	if r.Err != nil {
 		ended = Answered(r.Err) != ""
@@ -80,8 +80,8 @@ func (c *rueidisConn) evalReplicated(ctx context.Context, s *Script, call Call, 
 	return r
 }
 
-// waitConns are connections for requests that wait for replicas. They are not given back to rueidis, which
-// would send UNSUBSCRIBE over each: see pubsub.
+// waitConns are connections for requests that wait for replicas. They are not given back to
+// rueidis, which would send UNSUBSCRIBE over each: see pubsub.
 type waitConns struct {
 	mu     sync.Mutex
 	idle   []rueidis.DedicatedClient
@@ -91,7 +91,7 @@ type waitConns struct {
 // mostIdle bounds the connections that are kept.
 const mostIdle = 16
 
-func (w *waitConns) take(client rueidis.Client) rueidis.DedicatedClient {
+func (w *waitConns) get(client rueidis.Client) rueidis.DedicatedClient {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n := len(w.idle); n > 0 {
@@ -103,8 +103,8 @@ func (w *waitConns) take(client rueidis.Client) rueidis.DedicatedClient {
 	return d
 }
 
-// give takes a connection back, and closes one on which a request has not ended.
-func (w *waitConns) give(d rueidis.DedicatedClient, ended bool) {
+// put takes a connection back, and closes one on which a request has not ended.
+func (w *waitConns) put(d rueidis.DedicatedClient, ended bool) {
 	w.mu.Lock()
 	keep := ended && !w.closed && len(w.idle) < mostIdle
 	if keep {
@@ -116,8 +116,8 @@ func (w *waitConns) give(d rueidis.DedicatedClient, ended bool) {
 	}
 }
 
-// drop closes those that are idle. It is called when any connection has ended: it may be one of them, which
-// the next request would find out as an unknown outcome.
+// drop closes those that are idle. It is called when any connection has ended: it may be one of
+// them, which the next request would find out as an unknown outcome.
 func (w *waitConns) drop() {
 	w.mu.Lock()
 	all := w.idle
@@ -135,9 +135,9 @@ func (w *waitConns) close() {
 	w.drop()
 }
 
-// Unconfirmed is the error of a request that the server has executed, and whose WAIT has failed. An answer to
-// WAIT (no right to it, say) is told as text: taken for the answer to the request it would say that nothing was
-// done, and the entry that the request has made would stay.
+// Unconfirmed is the error of a request that the server has executed, and whose WAIT has failed. An
+// answer to WAIT (no right to it, say) is told as text: taken for the answer to the request it
+// would say that nothing was done, and the entry that the request has made would stay.
 func Unconfirmed(err error) error {
 	if Answered(err) != "" {
 		return fmt.Errorf("replication is not confirmed: %v", err)

@@ -33,8 +33,8 @@ func openIdleConn(cfg Config) (*idleConn, error) {
 	o := cfg.options(s.dialer)
 	o.ForceSingleClient, o.AlwaysPipelining = true, false
 	// No ping: one that met a request would make rueidis use this connection as it uses the shared
-	// one. A request finds a silent server by its own time-out, the kernel a dead path, and readable a
-	// closed connection.
+	// one. A request finds a silent server by its own time-out, the kernel a dead path, and
+	// readable a closed connection.
 	if s.dialer.idle = findsStale; findsStale {
 		o.Dialer.KeepAlive = -1
 	}
@@ -60,8 +60,8 @@ func noCluster(refusal string) bool {
 	return strings.Contains(strings.ToUpper(refusal), "CLUSTER") || strings.Contains(refusal, "command is not allowed")
 }
 
-// onDemand makes a client that connects only for Dedicate. rueidis dials the connection for requests
-// when the client is made, and at each request without one: this client makes no request.
+// onDemand makes a client that connects only for Dedicate. rueidis dials the connection for
+// requests when the client is made, and at each request without one: this client makes no request.
 func (cfg Config) onDemand(d *dialer) rueidis.Client {
 	var made atomic.Bool
 	o := cfg.options(d)

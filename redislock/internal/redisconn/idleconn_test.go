@@ -51,8 +51,8 @@ func TestNextRequestDials(t *testing.T) {
 	}
 }
 
-// A server closes a connection that is idle, as its setting timeout says: the next request is made on another
-// one. (It was sent to the closed one, and its outcome was unknown.)
+// A server closes a connection that is idle, as its setting timeout says: the next request is made
+// on another one. (It was sent to the closed one, and its outcome was unknown.)
 func TestIdleConnectionIsClosed(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		server := backends.StartRedis(t, backends.RedisOptions{TLS: secure})

@@ -65,7 +65,8 @@ func (l *Listener) run(ctx context.Context, first chan<- error) {
 // once makes one subscription and reports whether it was ever established. It drops the reason
 // of the end: the requests on the same connection report it, and there is no caller here.
 //
-// It needs no goroutine besides its caller's while all is well: a server for others has thousands of these.
+// It needs no goroutine besides its caller's while all is well: a server for others has thousands
+// of these.
 func (l *Listener) once(ctx context.Context, first *chan<- error) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -85,8 +86,8 @@ func (l *Listener) once(ctx context.Context, first *chan<- error) bool {
 	return established
 }
 
-// upSignal calls tell on a goroutine that lasts as long as the call, one call at a time. A client library
-// may confirm a subscription more than once, and must not wait for what follows from that.
+// upSignal calls tell on a goroutine that lasts as long as the call, one call at a time. A client
+// library may confirm a subscription more than once, and must not wait for what follows from that.
 type upSignal struct {
 	tell func()
 

@@ -27,7 +27,8 @@ type pubsub struct {
 	retries int
 
 	// lock is held by the goroutine that changes the connection's subscriptions, also during its
-	// request. A channel and not a mutex, because the context of a goroutine that waits for it may end.
+	// request. A channel and not a mutex, because the context of a goroutine that waits for it may
+	// end.
 	lock chan struct{}
 	conn *pubsubConn // the last one, nil at first; guarded by lock
 }

@@ -114,15 +114,16 @@ func TestSubscriptionsShare(t *testing.T) {
 	if err := <-ended; err == nil || err == context.Canceled {
 		t.Errorf("a broken connection has ended the subscription with %v", err)
 	}
-	// a1 may have "two": a busy machine may publish it before the end of that subscription is noticed.
+	// a1 may have "two": a busy machine may publish it before the end of that subscription is
+	// noticed.
 	if len(a1) > 1 || len(a2)+len(b)+len(again) > 0 {
 		t.Error("received more than was published")
 	}
 }
 
-// Others come and go, on the same channel and on ever new ones. A listener that stays hears all along, also when
-// the connection is closed because most of its channels are unused; and no UNSUBSCRIBE is sent, to
-// which a server may answer in a way that ends the process: see pubsub.
+// Others come and go, on the same channel and on ever new ones. A listener that stays hears all
+// along, also when the connection is closed because most of its channels are unused; and no
+// UNSUBSCRIBE is sent, to which a server may answer in a way that ends the process: see pubsub.
 func TestSubscriptionsChurn(t *testing.T) {
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := connect(t, redisconn.Config{Addrs: []string{server.Addr}})

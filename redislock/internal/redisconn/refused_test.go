@@ -110,8 +110,9 @@ func command(r *bufio.Reader) ([]string, error) {
 	return args, nil
 }
 
-// refusals are the classes of errors by which a server refuses commands, in its own words. The client library
-// must survive each at every command that we send: it panicked at the answer to the PING that goes with UNSUBSCRIBE.
+// refusals are the classes of errors by which a server refuses commands, in its own words. The
+// client library must survive each at every command that we send: it panicked at the answer to the
+// PING that goes with UNSUBSCRIBE.
 var refusals = map[string]struct {
 	text string
 	want error // nil: none of the sentinels, so that the core asks again

@@ -12,8 +12,9 @@ import (
 )
 
 // rueidisConn uses redis/rueidis: the requests of all goroutines share one connection and are
-// pipelined, the subscriptions have another one, and of a single server that Open has connected to a
-// request while no other is under way a third: see idleConn. There the first two are made when they are needed.
+// pipelined, the subscriptions have another one, and of a single server that Open has connected to
+// a request while no other is under way a third: see idleConn. There the first two are made when
+// they are needed.
 type rueidisConn struct {
 	client    rueidis.Client // if idle is not nil, for Dedicate and B alone: see onDemand
 	pubsub    *pubsub
@@ -186,7 +187,8 @@ func (c *rueidisConn) shared(ctx context.Context) (rueidis.CommandClient, error)
 	return c.pipeline.use(ctx)
 }
 
-// pipeline is a client that is made when it is first needed: most programs never make two requests at once.
+// pipeline is a client that is made when it is first needed: most programs never make two requests
+// at once.
 type pipeline struct {
 	turn    chan struct{} // held while it is made; of size 1
 	connect func() (rueidis.Client, error)
@@ -225,7 +227,8 @@ func (p *pipeline) close() {
 	}
 }
 
-// either runs a request on either connection. With other requests under way the shared one is faster.
+// either runs a request on either connection. With other requests under way the shared one is
+// faster.
 func (c *rueidisConn) either(ctx context.Context, fn request) Reply {
 	if c.idle != nil && c.inFlight.Load() == 0 {
 		select {

@@ -10,8 +10,8 @@ import (
 
 // slotNodes knows which node of a cluster has a slot; rueidis has no method for it. It is read at
 // the first use, and again after a request has found a node silent. A slot that has moved since
-// does no harm, because it does not decide where a request is sent. With wait=N it decides whose replicas
-// confirm a renewal: docs/backends/redis.md says so.
+// does no harm, because it does not decide where a request is sent. With wait=N it decides whose
+// replicas confirm a renewal: docs/backends/redis.md says so.
 type slotNodes struct {
 	mu     sync.Mutex
 	known  bool

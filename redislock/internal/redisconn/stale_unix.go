@@ -11,8 +11,8 @@ import (
 // findsStale says that readable works here.
 const findsStale = true
 
-// readable reports that an idle connection has something to read. That is its end: a server sends nothing
-// unasked. (The tickets of a TLS session come before its first answer.)
+// readable reports that an idle connection has something to read. That is its end: a server sends
+// nothing unasked. (The tickets of a TLS session come before its first answer.)
 func readable(c net.Conn) bool {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
