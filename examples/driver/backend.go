@@ -36,14 +36,15 @@ const schema = `
 CREATE TABLE IF NOT EXISTS hasp_entries (
 	seq      INTEGER PRIMARY KEY AUTOINCREMENT,
 	name     TEXT NOT NULL,
-	id       TEXT NOT NULL UNIQUE,
+	id       TEXT NOT NULL,
 	session  TEXT NOT NULL,
 	units    INTEGER NOT NULL,
 	capacity INTEGER NOT NULL,
 	owner    TEXT NOT NULL,
 	since    INTEGER NOT NULL, -- ns, the owner's clock
 	value    BLOB,
-	expires  INTEGER NOT NULL  -- ms, the store's clock
+	expires  INTEGER NOT NULL, -- ms, the store's clock
+	UNIQUE (session, name, id) -- another client may choose the id that a client has
 );
 CREATE INDEX IF NOT EXISTS hasp_entries_name ON hasp_entries (name, seq);`
 

@@ -15,12 +15,12 @@ var (
 )
 
 func (t *ticket) Publish(ctx context.Context, value []byte) error {
-	return t.session.backend.change(ctx, `UPDATE hasp_entries SET value = ? WHERE id = ? AND expires > `+now, value, t.request.ID)
+	return t.session.backend.change(ctx, `UPDATE hasp_entries SET value = ? WHERE `+own, append([]any{value}, t.own()...)...)
 }
 
 // Downgrade never makes an entry larger, so that it may come twice.
 func (t *ticket) Downgrade(ctx context.Context, units int64) error {
-	return t.session.backend.change(ctx, `UPDATE hasp_entries SET units = min(units, ?) WHERE id = ? AND expires > `+now, units, t.request.ID)
+	return t.session.backend.change(ctx, `UPDATE hasp_entries SET units = min(units, ?) WHERE `+own, append([]any{units}, t.own()...)...)
 }
 
 func (b *backend) Evict(ctx context.Context, name, id string) error {

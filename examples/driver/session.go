@@ -36,8 +36,8 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	var missing []*ticket
 	err = s.backend.write(ctx, func(tx *sql.Tx) error {
 		for t, confirmed := range entries {
-			err := exec(ctx, tx, `UPDATE hasp_entries SET expires = ? + `+now+` WHERE id = ? AND expires > `+now,
-				until(s.opts.TTL), t.request.ID)
+			err := exec(ctx, tx, `UPDATE hasp_entries SET expires = ? + `+now+` WHERE `+own,
+				append([]any{until(s.opts.TTL)}, t.own()...)...)
 			switch {
 			case errors.Is(err, driver.ErrGone):
 				if confirmed {

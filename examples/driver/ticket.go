@@ -51,7 +51,7 @@ func (t *ticket) enter(ctx context.Context, tx *sql.Tx) (v driver.Verdict, in bo
 	if err != nil {
 		return v, false, err
 	}
-	i := slices.IndexFunc(queue, func(e driver.Entry) bool { return e.ID == r.ID })
+	i := slices.IndexFunc(queue, func(e driver.Entry) bool { return e.ID == r.ID && e.Session == t.session.id })
 	if i < 0 {
 		held, _ := driver.Decide(queue, r)
 		if err := driver.CheckKind(queue, r); err != nil || r.NoWait && !held {
@@ -144,5 +144,10 @@ func (t *ticket) Leave(ctx context.Context) error {
 	t.left = true
 	delete(s.tickets, t.request.ID)
 	s.mu.Unlock()
-	return s.backend.change(ctx, `DELETE FROM hasp_entries WHERE id = ? AND expires > `+now, t.request.ID)
+	return s.backend.change(ctx, `DELETE FROM hasp_entries WHERE `+own, t.own()...)
 }
+
+// own finds the ticket's living entry, by all three: an ID alone may be another client's, too.
+const own = `session = ? AND name = ? AND id = ? AND expires > ` + now
+
+func (t *ticket) own() []any { return []any{t.session.id, t.request.Name, t.request.ID} }
