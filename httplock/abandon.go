@@ -11,17 +11,19 @@ import (
 	"github.com/hasplock/hasp/internal/httpapi"
 )
 
-// leftBehind is an entry of a ticket that a session may have left in the one before. It is not the ticket's own location: one that goes on
-// may have another entry by the time that this one is removed.
+// leftBehind is an entry of a ticket that a session may have left in the one before. It is not the
+// ticket's own location: one that goes on may have another entry by the time that this one is
+// removed.
 type leftBehind struct {
 	t        *ticket
 	at       location
 	orphaned bool // the ticket does not go on
 }
 
-// abandon removes entries that were left behind from the store, as well as it can: else they stay in the queue,
-// and may be granted the lock, until their session's time is over. Then it tells the core of the orphaned, which queues again. After a request
-// without an answer it makes no more: with many, each would wait for a dead host, and the next move for them.
+// abandon removes entries that were left behind from the store, as well as it can: else they stay
+// in the queue, and may be granted the lock, until their session's time is over. Then it tells the
+// core of the orphaned, which queues again. After a request without an answer it makes no more:
+// with many, each would wait for a dead host, and the next move for them.
 func (s *session) abandon(ctx context.Context, all []leftBehind) {
 	slots := make(chan struct{}, atOnce)
 	var failed atomic.Bool

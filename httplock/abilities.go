@@ -14,8 +14,8 @@ import (
 	"github.com/hasplock/hasp/internal/httpapi"
 )
 
-// What a store cannot do must be absent here, because the core and the suite look for interfaces. The
-// abilities come in these combinations; a store with another one shows the next smaller.
+// What a store cannot do must be absent here, because the core and the suite look for interfaces.
+// The abilities come in these combinations; a store with another one shows the next smaller.
 type (
 	listing  struct{ *backend } // Names, Evict; beside these two:
 	recorder struct{ b *backend }

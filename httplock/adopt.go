@@ -31,8 +31,8 @@ func (s *session) remaining() (all []*ticket) {
 	return all
 }
 
-// adoptAll has the next session adopt all that remain, and begins no more after an error: with many locks, each
-// would wait for a dead host in its turn.
+// adoptAll has the next session adopt all that remain, and begins no more after an error: with many
+// locks, each would wait for a dead host in its turn.
 func (s *session) adoptAll(ctx context.Context) error {
 	remaining := s.remaining()
 	if err := s.renewNext(ctx); err != nil {
@@ -64,9 +64,10 @@ func (s *session) adoptAll(ctx context.Context) error {
 
 // adopt has the next session adopt one lock. An error is not about that lock: its loss is told.
 //
-// A lock that is not there with the units of before may have been made smaller by a request that the old server has done, without an answer
-// that has counted: it is looked for a second time. Neither attempt can take another's entry, and a repeated one goes on
-// where it was: by its number the server knows with which units it was made.
+// A lock that is not there with the units of before may have been made smaller by a request that
+// the old server has done, without an answer that has counted: it is looked for a second time.
+// Neither attempt can take another's entry, and a repeated one goes on where it was: by its number
+// the server knows with which units it was made.
 func (s *session) adopt(ctx context.Context, t *ticket) error {
 	err := s.adoptOnce(ctx, t)
 	if errors.Is(err, driver.ErrGone) && !sessionGone(err) && s.wantSmaller(t) {
@@ -107,8 +108,8 @@ func (s *session) adoptOnce(ctx context.Context, t *ticket) error {
 	return nil
 }
 
-// wantSmaller reports that a lock may have other units than it was not found with, and has it be asked for with these. The number of the attempt
-// before is used up.
+// wantSmaller reports that a lock may have other units than it was not found with, and has it be
+// asked for with these. The number of the attempt before is used up.
 func (s *session) wantSmaller(t *ticket) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +134,8 @@ func (s *session) giveUpNext() {
 	s.next = ""
 }
 
-// sends numbers what extends a trust, before it is sent: a keep-alive, and the opening of a next session.
+// sends numbers what extends a trust, before it is sent: a keep-alive, and the opening of a next
+// session.
 func (s *session) sends() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,16 +151,20 @@ func (s *session) asksNext() {
 	s.asked = s.sent
 }
 
-// renewNext has the store grant the next session at least as long as the core trusts what is about to be in it.
+// renewNext has the store grant the next session at least as long as the core trusts what is about
+// to be in it.
 //
-// The store may count the next session's time from when that was opened, and so the time of all that it adopts. While the answer was on its way
-// the old session could still be kept alive, and the core trusts what is held from then on, for longer than the next session lasts: a client
-// that is cut off in the middle of the move would hold beside the next. So a keep-alive of the old session that was sent after the next one
-// was asked for, and has counted, makes that be renewed. Here, after remaining, no more can count if anything is held. If nothing is,
-// what this session acquires next depends on it, and switchOver looks again.
+// The store may count the next session's time from when that was opened, and so the time of all
+// that it adopts. While the answer was on its way the old session could still be kept alive, and
+// the core trusts what is held from then on, for longer than the next session lasts: a client that
+// is cut off in the middle of the move would hold beside the next. So a keep-alive of the old
+// session that was sent after the next one was asked for, and has counted, makes that be renewed.
+// Here, after remaining, no more can count if anything is held. If nothing is, what this session
+// acquires next depends on it, and switchOver looks again.
 //
-// If the answer is lost nothing has been adopted yet, and the next attempt renews again. Rejected: to let no keep-alive
-// count from the opening on, which needs no numbers. One opening that hangs would cost the locks that the old server still keeps alive.
+// If the answer is lost nothing has been adopted yet, and the next attempt renews again. Rejected:
+// to let no keep-alive count from the opening on, which needs no numbers. One opening that hangs
+// would cost the locks that the old server still keeps alive.
 func (s *session) renewNext(ctx context.Context) error {
 	s.mu.Lock()
 	outlasts := s.counted > s.asked

@@ -52,7 +52,8 @@ func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 	return newSession(b, o, a), time.Duration(a.Valid) * time.Millisecond, nil
 }
 
-// errOtherStore is in the errors about a server that has another store than the one whose URL was opened.
+// errOtherStore is in the errors about a server that has another store than the one whose URL was
+// opened.
 var errOtherStore = fmt.Errorf("%w", driver.ErrRefused)
 
 // openSession begins a session at the server that the address leads to now.
@@ -61,8 +62,8 @@ func (b *backend) openSession(ctx context.Context, ttl time.Duration) (a httpapi
 	if err = b.call(ctx, request{method: http.MethodPost, path: "/v1/session", body: httpapi.OpenSession{TTL: ms}}, &a); err != nil {
 		return a, err
 	}
-	// The core has asked for the Traits, and relies on them: another server at this address may have
-	// another store.
+	// The core has asked for the Traits, and relies on them: another server at this address may
+	// have another store.
 	if a.Store.Traits != b.store.Traits || !slices.Equal(a.Store.Can, b.store.Can) {
 		err = fmt.Errorf("%w: %s serves another store by now (%s): open its URL again", errOtherStore, b.host, a.Store.Label)
 	} else {

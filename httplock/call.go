@@ -33,16 +33,17 @@ type request struct {
 	wait         time.Duration // how long the server may wait, beside answering
 }
 
-// late bounds how often a call is repeated that requests given up before have overtaken: each such request
-// does so once.
+// late bounds how often a call is repeated that requests given up before have overtaken: each such
+// request does so once.
 const late = 10
 
-// call makes a request, and decodes the answer unless into is nil. An error that is no answer of the
-// server says nothing about the outcome. net/http repeats a GET of which the connection has just been
-// closed, and nothing else.
+// call makes a request, and decodes the answer unless into is nil. An error that is no answer of
+// the server says nothing about the outcome. net/http repeats a GET of which the connection has
+// just been closed, and nothing else.
 //
-// A request whose context ended may reach the server after the next one for the same lock, which the
-// server then ends, taking it for the one that was given up. It is repeated: every request may be.
+// A request whose context ended may reach the server after the next one for the same lock, which
+// the server then ends, taking it for the one that was given up. It is repeated: every request may
+// be.
 func (b *backend) call(ctx context.Context, r request, into any) error {
 	for range late {
 		err := b.callOnce(ctx, r, into)

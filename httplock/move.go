@@ -11,24 +11,28 @@ import (
 	"github.com/hasplock/hasp/internal/httpapi"
 )
 
-// A session moves when its server does not know it (another one answers, or the same was started anew) and
-// when its server says that it is about to end. The client opens a session at the server that it reaches by
-// then, and that one adopts what is held: the entries in the store pass from one session to the other in one step
-// each, with their places and tokens (driver.Adopter). The core notices nothing.
+// A session moves when its server does not know it (another one answers, or the same was started
+// anew) and when its server says that it is about to end. The client opens a session at the server
+// that it reaches by then, and that one adopts what is held: the entries in the store pass from one
+// session to the other in one step each, with their places and tokens (driver.Adopter). The core
+// notices nothing.
 //
-// An entry that the store has by then freed is not adopted, and its loss is told. The trust of the core is
-// untouched: it ends where it would have ended, until a keep-alive of the new session succeeds, and that is
-// answered by the store after the adoption. While some is adopted and some is not, no keep-alive counts:
-// a session that is about to end may still be kept alive, and what has left it would be trusted for too long. One that has
-// counted since the new session was asked for makes that be renewed first (renewNext).
+// An entry that the store has by then freed is not adopted, and its loss is told. The trust of the
+// core is untouched: it ends where it would have ended, until a keep-alive of the new session
+// succeeds, and that is answered by the store after the adoption. While some is adopted and some is
+// not, no keep-alive counts: a session that is about to end may still be kept alive, and what has
+// left it would be trusted for too long. One that has counted since the new session was asked for
+// makes that be renewed first (renewNext).
 //
-// What waits is not moved: a waiting entry cannot be adopted. It is removed from the store, so that the lock is
-// granted to none who has given it up, told as gone, and the core queues again.
+// What waits is not moved: a waiting entry cannot be adopted. It is removed from the store, so that
+// the lock is granted to none who has given it up, told as gone, and the core queues again.
 //
-// If the client dies on the way, both sessions expire. If an answer is lost, the step is repeated: a
-// number of the new session names the same lock, and an adoption that has been done finds its entry.
+// If the client dies on the way, both sessions expire. If an answer is lost, the step is repeated:
+// a number of the new session names the same lock, and an adoption that has been done finds its
+// entry.
 
-// location is where an entry is: in a session, as the lock of a number there, by a name in the store.
+// location is where an entry is: in a session, as the lock of a number there, by a name in the
+// store.
 type location struct {
 	session string
 	number  uint64
@@ -54,17 +58,18 @@ func (s *session) startMoving(ctx context.Context) error {
 
 func (s *session) stopMoving() { <-s.moving }
 
-// bounded is for one request of a move. While a session moves, its keep-alives wait: one request that is led to a
-// dead host must leave them the time for more attempts on fresh connections, before the locks are lost. A short TTL gets less
-// of them: a new connection and the store take their time, too.
+// bounded is for one request of a move. While a session moves, its keep-alives wait: one request
+// that is led to a dead host must leave them the time for more attempts on fresh connections,
+// before the locks are lost. A short TTL gets less of them: a new connection and the store take
+// their time, too.
 func (s *session) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	ttl := s.options.TTL
 	return context.WithTimeout(ctx, min(patience, max(ttl/6, min(2*time.Second, ttl/3))))
 }
 
-// move moves what there is out of the session from. It reports whether the session lives on elsewhere, which
-// it does not where it has no locks or the store cannot hand one on. After an error it can be called again,
-// and goes on where it was.
+// move moves what there is out of the session from. It reports whether the session lives on
+// elsewhere, which it does not where it has no locks or the store cannot hand one on. After an
+// error it can be called again, and goes on where it was.
 func (s *session) move(ctx context.Context, from string) (bool, error) {
 	if err := s.startMoving(ctx); err != nil {
 		return false, err
@@ -111,8 +116,8 @@ func (s *session) move(ctx context.Context, from string) (bool, error) {
 	}
 }
 
-// pause keeps a session from moving back and forth as fast as it can, where a proxy leads its requests now to one server
-// and now to another. The first move does not wait.
+// pause keeps a session from moving back and forth as fast as it can, where a proxy leads its
+// requests now to one server and now to another. The first move does not wait.
 func (s *session) pause(ctx context.Context) error {
 	if time.Since(s.movedAt) > 10*time.Second {
 		s.paused = 0
@@ -141,8 +146,8 @@ func (s *session) moveAway(ctx context.Context, from string) bool {
 	return true
 }
 
-// elsewhere reports that a held lock has left a session, or is leaving it. What that session says of it does not
-// count: it may say gone, or released, because another one has adopted it.
+// elsewhere reports that a held lock has left a session, or is leaving it. What that session says
+// of it does not count: it may say gone, or released, because another one has adopted it.
 func (s *session) elsewhere(id string, t *ticket) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,8 +156,8 @@ func (s *session) elsewhere(id string, t *ticket) bool {
 
 func (t *ticket) leavesLocked(id string) bool { return t.to.number != 0 || t.at.session != id }
 
-// counts reports that all that is held is in a session. If it is not, the session's keep-alive says nothing about
-// what is in another one. One that counts is noted, by when it was sent.
+// counts reports that all that is held is in a session. If it is not, the session's keep-alive says
+// nothing about what is in another one. One that counts is noted, by when it was sent.
 func (s *session) counts(id string, sent uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,8 +173,8 @@ func (s *session) counts(id string, sent uint64) bool {
 	return true
 }
 
-// follow is for a request that was made at a session which does not know it any more: the session moves, and the
-// request is to be made again, or there is an error, of which the core is told.
+// follow is for a request that was made at a session which does not know it any more: the session
+// moves, and the request is to be made again, or there is an error, of which the core is told.
 func (s *session) follow(ctx context.Context, from string, why error) error {
 	switch moved, err := s.move(ctx, from); {
 	case err != nil:
@@ -190,8 +195,9 @@ func (s *session) has() bool {
 // held reports that a lock is held, and not exported: it moves with its session.
 func (t *ticket) held() bool { return t.holds && !t.exported && t.lost == nil }
 
-// switchOver makes the next session this one, unless answers that were on their way have added to what is to be
-// adopted. Requests that have failed at the old one then go to the new one. What may be left behind is returned.
+// switchOver makes the next session this one, unless answers that were on their way have added to
+// what is to be adopted. Requests that have failed at the old one then go to the new one. What may
+// be left behind is returned.
 func (s *session) switchOver() (left []leftBehind, switched bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,15 +236,19 @@ func (s *session) switchOver() (left []leftBehind, switched bool) {
 	return left, true
 }
 
-// goOnLocked is for a ticket whose first request is about to be sent, or sent again, and goes to the new session.
+// goOnLocked is for a ticket whose first request is about to be sent, or sent again, and goes to
+// the new session.
 //
-// That the old one was answered for by session-gone does not prove that nothing was made there. Its server may live on behind a network that has
-// failed in between, and a proxy may have repeated at another server a request that the first one has done. Where a store finds entries by
-// their id alone (redis, MySQL), the same id would then be one entry in two sessions, and the end of the old one, which is not
-// kept alive, would free it under the client. So this ticket never uses its id again, and the new server names the entry. What the old session has is
-// removed before the request is sent again, or the client would queue behind itself until that session's time is over. If the
-// removal is not answered, or the old server makes its entry after it, that is all that happens. Nor does the removal meet
-// a lock that anybody relies on: a late answer of the old session is of no use to the ticket (leftBehindLocked).
+// That the old one was answered for by session-gone does not prove that nothing was made there. Its
+// server may live on behind a network that has failed in between, and a proxy may have repeated at
+// another server a request that the first one has done. Where a store finds entries by their id
+// alone (redis, MySQL), the same id would then be one entry in two sessions, and the end of the old
+// one, which is not kept alive, would free it under the client. So this ticket never uses its id
+// again, and the new server names the entry. What the old session has is removed before the request
+// is sent again, or the client would queue behind itself until that session's time is over. If the
+// removal is not answered, or the old server makes its entry after it, that is all that happens.
+// Nor does the removal meet a lock that anybody relies on: a late answer of the old session is of
+// no use to the ticket (leftBehindLocked).
 func (t *ticket) goOnLocked() {
 	t.s.last++
 	t.number, t.moved = t.s.last, true

@@ -12,7 +12,8 @@ import (
 	"github.com/hasplock/hasp/httplock"
 )
 
-// A URL that is wrong is refused before anything is sent, and without a word of what may be a secret.
+// A URL that is wrong is refused before anything is sent, and without a word of what may be a
+// secret.
 func TestRefusedURLs(t *testing.T) {
 	const secret = "sEcReT"
 	token := filepath.Join(t.TempDir(), "token")

@@ -15,8 +15,8 @@ import (
 	"github.com/hasplock/hasp/internal/httpapi"
 )
 
-// session is a session at a server, and the one at the store that belongs to it. It moves to another
-// server when its own has forgotten it, or is about to end: see move.go.
+// session is a session at a server, and the one at the store that belongs to it. It moves to
+// another server when its own has forgotten it, or is about to end: see move.go.
 type session struct {
 	b       *backend
 	options driver.SessionOptions
@@ -51,8 +51,9 @@ func newSession(b *backend, o driver.SessionOptions, a httpapi.Session) *session
 	return s
 }
 
-// KeepAlive goes through the server to the store and back. The answer is the time that the store has
-// granted, counted from before the server asked it: from before this call, that is a little less.
+// KeepAlive goes through the server to the store and back. The answer is the time that the store
+// has granted, counted from before the server asked it: from before this call, that is a little
+// less.
 func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if s.done.Err() != nil {
 		return 0, errClosed
@@ -119,11 +120,12 @@ func (s *session) call(ctx context.Context, r request, into any) error {
 	return err
 }
 
-// callAt says at which session as well. One that its server does not know moves, and the request is made there;
-// or the core is told that it has ended.
+// callAt says at which session as well. One that its server does not know moves, and the request is
+// made there; or the core is told that it has ended.
 //
-// A release that the session has answered which the lock is leaving is made again, since another one may have adopted
-// the lock before. If that one finds nothing to adopt, the release was done before it looked, and the answer counts.
+// A release that the session has answered which the lock is leaving is made again, since another
+// one may have adopted the lock before. If that one finds nothing to adopt, the release was done
+// before it looked, and the answer counts.
 func (s *session) callAt(ctx context.Context, r request, into any) (id string, err error) {
 	released := false
 	for {
@@ -172,7 +174,8 @@ func (s *session) where() string {
 	return s.id
 }
 
-// send registers a ticket before its first request leaves: a loss that overtakes the answer finds it.
+// send registers a ticket before its first request leaves: a loss that overtakes the answer finds
+// it.
 func (s *session) send(t *ticket) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +196,8 @@ func (s *session) send(t *ticket) error {
 	return nil
 }
 
-// longWait is how long one request for events waits: a TTL, so that one on a dead connection does not
-// keep those who wait from asking for longer.
+// longWait is how long one request for events waits: a TTL, so that one on a dead connection does
+// not keep those who wait from asking for longer.
 func (s *session) longWait() time.Duration {
 	return min(max(s.options.TTL, time.Second), 20*time.Second)
 }
@@ -278,8 +281,8 @@ func (s *session) askAgain() {
 	}
 }
 
-// lose tells the core of confirmed tickets that the store has no more. One that is not confirmed yet
-// is told by its request: the loss has overtaken the answer.
+// lose tells the core of confirmed tickets that the store has no more. One that is not confirmed
+// yet is told by its request: the loss has overtaken the answer.
 func (s *session) lose(id string, all []httpapi.Lost) {
 	var gone []string
 	s.mu.Lock()

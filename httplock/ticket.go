@@ -12,7 +12,8 @@ import (
 	"github.com/hasplock/hasp/internal/httpapi"
 )
 
-// ticket is a lock of a session at the server. Its number makes a repeated request find the same entry.
+// ticket is a lock of a session at the server. Its number makes a repeated request find the same
+// entry.
 type ticket struct {
 	s *session
 	r driver.Request
@@ -61,8 +62,8 @@ func (t *ticket) dropLocked() {
 	t.unnameLocked()
 }
 
-// nameLocked notes the entry's name in the store. A token without the right to operate cannot choose
-// it, and the core knows its entries by its own.
+// nameLocked notes the entry's name in the store. A token without the right to operate cannot
+// choose it, and the core knows its entries by its own.
 func (t *ticket) nameLocked(entry string) {
 	if entry == "" || entry == t.r.ID || t.named != "" {
 		return
@@ -152,7 +153,8 @@ func (t *ticket) enter(ctx context.Context, method, more string, bodyLocked func
 	return verdict(a)
 }
 
-// forgetLocked is for a ticket of which nothing is at the server. Another attempt takes a new number.
+// forgetLocked is for a ticket of which nothing is at the server. Another attempt takes a new
+// number.
 func (t *ticket) forgetLocked() {
 	t.dropLocked()
 	t.number, t.uncertain = 0, false
@@ -163,8 +165,8 @@ func unchanged(err error) bool {
 	return errors.Is(err, driver.ErrMismatch) || errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrInvalid)
 }
 
-// leftBehindLocked reports that an answer is from a session that this one has left while the answer was on its
-// way, without the entry.
+// leftBehindLocked reports that an answer is from a session that this one has left while the answer
+// was on its way, without the entry.
 func (t *ticket) leftBehindLocked(id string) bool {
 	return t.lost == nil && id != t.s.id && t.at.session != t.s.id
 }
@@ -189,9 +191,9 @@ func verdict(a httpapi.Lock) (driver.Verdict, error) {
 	return driver.Verdict{}, fmt.Errorf("the server answers that the lock is %q", a.State)
 }
 
-// Wait waits for the session's events: the server waits for the store's push, and asks it where that
-// is needed. After an Enqueue that was not answered it asks anew: the server may not know the lock
-// yet, and its "gone" would have an entry forgotten that the late request is about to make.
+// Wait waits for the session's events: the server waits for the store's push, and asks it where
+// that is needed. After an Enqueue that was not answered it asks anew: the server may not know the
+// lock yet, and its "gone" would have an entry forgotten that the late request is about to make.
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	for {
 		t.s.mu.Lock()
@@ -230,8 +232,8 @@ func (t *ticket) tell() {
 
 // Leave removes the entry. From now on no answer brings it back.
 //
-// A server that does not know the session has forgotten it, or was started anew: the entry may be in the
-// store until its TTL is over, so that nothing is known.
+// A server that does not know the session has forgotten it, or was started anew: the entry may be
+// in the store until its TTL is over, so that nothing is known.
 func (t *ticket) Leave(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -269,8 +271,8 @@ func (t *ticket) Leave(ctx context.Context) error {
 
 var errOrphaned = fmt.Errorf("%w: the server has no such session any more", driver.ErrForgotten)
 
-// Publish implements driver.Publisher. Its values are numbered: one that the network delivers late must not
-// take the place of a later one.
+// Publish implements driver.Publisher. Its values are numbered: one that the network delivers late
+// must not take the place of a later one.
 func (p publisher) Publish(ctx context.Context, value []byte) error {
 	p.t.s.mu.Lock()
 	p.t.published++
@@ -279,9 +281,10 @@ func (p publisher) Publish(ctx context.Context, value []byte) error {
 	return p.t.change(ctx, http.MethodPut, "/value", httpapi.Value{Value: value, Number: n})
 }
 
-// Downgrade implements driver.Downgrader. It is noted before it is sent: the session may move while the answer is on its way, or
-// instead of it, and adopts the lock with the units that it has by then. It stays noted when it was done, since an adoption may have
-// been asked for with those of before.
+// Downgrade implements driver.Downgrader. It is noted before it is sent: the session may move while
+// the answer is on its way, or instead of it, and adopts the lock with the units that it has by
+// then. It stays noted when it was done, since an adoption may have been asked for with those of
+// before.
 func (d downgrader) Downgrade(ctx context.Context, units int64) error {
 	t := d.t
 	t.s.mu.Lock()
@@ -295,7 +298,8 @@ func (d downgrader) Downgrade(ctx context.Context, units int64) error {
 	case err == nil:
 		t.r.Units = min(t.r.Units, units)
 	case unchanged(err) && t.r.Units <= units:
-		// An adoption has found it done. Its answer came while the session moved, and what is refused is the repeated request.
+		// An adoption has found it done. Its answer came while the session moved, and what is
+		// refused is the repeated request.
 		return nil
 	case unchanged(err):
 		t.smaller = before

@@ -11,15 +11,15 @@ import (
 	"github.com/hasplock/hasp/fencing"
 )
 
-// With sends a HEAD request to the address, after which the server refuses every token smaller
-// than the lease's, and returns a client whose requests carry the lock's name and token. Otherwise it
-// is like base, nil for http.DefaultClient. It belongs to one lease and one server: a request
-// to another server fails with fencing.ErrInvalid, since that server was not told first.
+// With sends a HEAD request to the address, after which the server refuses every token smaller than
+// the lease's, and returns a client whose requests carry the lock's name and token. Otherwise it is
+// like base, nil for http.DefaultClient. It belongs to one lease and one server: a request to
+// another server fails with fencing.ErrInvalid, since that server was not told first.
 //
-// With returns a *fencing.StaleError if the server has seen a greater token, and an error if
-// the server at the address does not compare tokens, regardless of its status. After any error but a
-// stale token the server may have advanced: call With again with the same lease, or give
-// the lease up.
+// With returns a *fencing.StaleError if the server has seen a greater token, and an error if the
+// server at the address does not compare tokens, regardless of its status. After any error but a
+// stale token the server may have advanced: call With again with the same lease, or give the lease
+// up.
 func With(ctx context.Context, base *http.Client, lease fencing.Grant, address string) (*http.Client, error) {
 	t := &transport{base: http.DefaultTransport, name: lease.Name(), token: lease.Token()}
 	if err := fencing.Check(t.name, t.token); err != nil {

@@ -59,9 +59,9 @@ const (
 //   - A token of another lock, or headers that make no sense: 400 Bad Request.
 //
 // The body is read before the fence is asked, so that a holder which is stopped in the middle of an
-// upload is in the way of no other: at most [MaxBody] bytes, within [BodyTime], or the answer is 413
-// or 408. The answer has as long for its way to the client. What is larger is better uploaded first, and
-// named in a small request that is compared.
+// upload is in the way of no other: at most [MaxBody] bytes, within [BodyTime], or the answer is
+// 413 or 408. The answer has as long for its way to the client. What is larger is better uploaded
+// first, and named in a small request that is compared.
 //
 // While next handles a request, no greater token is accepted: the request that brings one waits, so
 // that it reads everything that the earlier ones have written. next must finish its writes before
@@ -178,8 +178,8 @@ func parse(h http.Header, name string) (fencing.Grant, error) {
 
 type leaseKey struct{}
 
-// FromContext returns the lease of a request that Handler has accepted, for a handler that passes it
-// on to the fence of its store: by sqlfence's With, say.
+// FromContext returns the lease of a request that Handler has accepted, for a handler that passes
+// it on to the fence of its store: by sqlfence's With, say.
 func FromContext(ctx context.Context) (fencing.Grant, bool) {
 	lease, ok := ctx.Value(leaseKey{}).(fencing.Grant)
 	return lease, ok

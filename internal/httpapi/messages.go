@@ -1,3 +1,10 @@
+// Package httpapi has what a client and the server of `hasp serve` say to each other: the messages
+// and the errors. docs/SERVE.md describes them for people, and the server's OpenAPI document for
+// programs; a test of the server compares that with the types here.
+//
+// The API is the contract of package driver over HTTP: a session there is a driver.Session here,
+// and a lock is a driver.Ticket. So trust composes. A client counts from before its request to keep
+// a session alive was sent, which is before the server sent its own to the store.
 package httpapi
 
 import (
@@ -12,7 +19,7 @@ const SessionHeader = "Hasp-Session"
 
 // Store says what is behind a server.
 type Store struct {
-	Server string   `json:"server"` // one life of one server: it forgets its sessions with it
+	Server string   `json:"server"` // of one start of one server: its sessions end with that
 	Label  string   `json:"label"`  // for messages: scheme, host and port
 	Traits Traits   `json:"traits"`
 	Can    []string `json:"can"` // the abilities below that the store has
@@ -77,7 +84,8 @@ type Alive struct {
 	Error string `json:"error,omitempty"` // why there are Late ones
 }
 
-// Late is a lock that a keep-alive did not renew while it renewed others: its time goes on from before.
+// Late is a lock that a keep-alive did not renew while it renewed others: its time goes on from
+// before.
 type Late struct {
 	Lock  uint64 `json:"lock"`
 	Valid int64  `json:"valid_ms"`
@@ -89,8 +97,8 @@ type Lost struct {
 	Detail string `json:"detail"`
 }
 
-// Events are the news of a session that its client has not seen. To ask with after=Version says that
-// those up to Version were seen.
+// Events are the news of a session that its client has not seen. To ask with after=Version says
+// that those up to Version were seen.
 type Events struct {
 	Version  uint64    `json:"version"`
 	Lost     []Lost    `json:"lost"`
@@ -98,9 +106,9 @@ type Events struct {
 	Draining bool      `json:"draining,omitempty"` // this server is about to end: open a session at another, and adopt what is held
 }
 
-// Changed says what has become of a lock that waits while no request waited for it: it is Held, or it
-// is Waiting and the server waits no longer, because the store has answered with an error. Then ask
-// again.
+// Changed says what has become of a lock that waits while no request waited for it: it is Held, or
+// it is Waiting and the server waits no longer, because the store has answered with an error. Then
+// ask again.
 type Changed struct {
 	Lock  uint64 `json:"lock"`
 	State string `json:"state"`
@@ -140,8 +148,8 @@ type Lock struct {
 	Quarantine int64  `json:"quarantine_ms,omitempty"` // the store grants nothing for so long
 }
 
-// AdoptLock takes over another session's entry: one that was exported, or the client's own of a session that
-// it cannot go on with.
+// AdoptLock takes over another session's entry: one that was exported, or the client's own of a
+// session that it cannot go on with.
 type AdoptLock struct {
 	Acquire
 	From        string `json:"from,omitempty"`         // the entry; absent: the one that the server has named, by the last two
@@ -168,8 +176,8 @@ type Queue struct {
 	More    bool    `json:"more,omitempty"`
 }
 
-// MostEntries is how many entries an answer has at most: a queue may have ten thousand, and each reader
-// would keep the store from others.
+// MostEntries is how many entries an answer has at most: a queue may have ten thousand, and each
+// reader would keep the store from others.
 const MostEntries = 500
 
 // Entry is a driver.Entry.
@@ -206,7 +214,8 @@ type NameList struct {
 	Names []string `json:"names"`
 }
 
-// EvictEntry removes somebody else's entry, or the client's own of a session that it cannot go on with.
+// EvictEntry removes somebody else's entry, or the client's own of a session that it cannot go on
+// with.
 type EvictEntry struct {
 	Name        string `json:"name"`
 	Entry       string `json:"entry,omitempty"`        // as AdoptLock.From

@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 )
 
-// balancer is a proxy before several servers. It has affinity: all requests of its client come to one
-// server, until that cannot be reached.
+// balancer is a proxy before several servers. It has affinity: all requests of its client come to
+// one server, until that cannot be reached.
 type balancer struct {
 	to      atomic.Pointer[[]string] // the first is the client's
 	adopted atomic.Int64

@@ -13,8 +13,8 @@ import (
 	"github.com/hasplock/hasp/tests/internal/haspserve"
 )
 
-// Through the server a store keeps its promises, with the traits that it has. In make test the suite runs in front
-// of the store in memory (cmd/hasp/internal/serve).
+// Through the server a store keeps its promises, with the traits that it has. In make test the
+// suite runs in front of the store in memory (cmd/hasp/internal/serve).
 func TestConformance(t *testing.T) {
 	testtier.Long(t)
 	redis := backends.SharedRedis(t)

@@ -96,8 +96,8 @@ func (f *faultRun) inject(t *testing.T, lasts time.Duration) {
 	}
 }
 
-// judge has every client get every lock, now that the faults are over, and requires that no two have held at once, and that
-// tokens follow the order of the grants.
+// judge has every client get every lock, now that the faults are over, and requires that no two
+// have held at once, and that tokens follow the order of the grants.
 func judge(t *testing.T, w *recordedhold.Workload) {
 	t.Helper()
 	for _, c := range w.Clients {
@@ -112,9 +112,9 @@ func judge(t *testing.T, w *recordedhold.Workload) {
 	linear.Require(t, h, linear.Options{Fencing: true})
 }
 
-// The server is killed, stopped and started anew, and the networks on both sides of it are held, cut and
-// robbed of answers, while clients work through it and beside it. No two hold at once, and tokens follow the order
-// of the grants. When the faults are over, every client gets every lock.
+// The server is killed, stopped and started anew, and the networks on both sides of it are held,
+// cut and robbed of answers, while clients work through it and beside it. No two hold at once, and
+// tokens follow the order of the grants. When the faults are over, every client gets every lock.
 func TestRandomFaults(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
@@ -127,9 +127,9 @@ func TestRandomFaults(t *testing.T) {
 	judge(t, &f.Workload)
 }
 
-// The server is killed while a client holds a lock through it. The client has given the lock up when the
-// store grants it to another. The control is a server that says that the session is valid for longer than the
-// store has granted: the same checks find that two have held.
+// The server is killed while a client holds a lock through it. The client has given the lock up
+// when the store grants it to another. The control is a server that says that the session is valid
+// for longer than the store has granted: the same checks find that two have held.
 func TestServerKilled(t *testing.T) {
 	for what, front := range map[string]func(addr string) string{
 		"honest":   func(addr string) string { return addr },
@@ -210,7 +210,8 @@ func boastful(t *testing.T, addr string) string {
 	return s.Listener.Addr().String()
 }
 
-// The server is killed and started anew while a client holds: the lock stays with its token, and is released.
+// The server is killed and started anew while a client holds: the lock stays with its token, and is
+// released.
 func TestServerStartedAnew(t *testing.T) {
 	t.Parallel()
 	redis := backends.SharedRedis(t)
@@ -233,10 +234,10 @@ func TestServerStartedAnew(t *testing.T) {
 }
 
 // Two instances of the server before one store, and clients that reach one or the other: which one
-// changes while they hold and wait, and each is killed, stopped and started anew. Locks pass from one
-// instance to the other, no two hold at once, and tokens follow the order of the grants. That locks
-// have passed is counted. In the second part each client has a proxy with affinity, which leads it to
-// the other server only when its own is down.
+// changes while they hold and wait, and each is killed, stopped and started anew. Locks pass from
+// one instance to the other, no two hold at once, and tokens follow the order of the grants. That
+// locks have passed is counted. In the second part each client has a proxy with affinity, which
+// leads it to the other server only when its own is down.
 func TestInstancesChange(t *testing.T) {
 	testtier.Long(t)
 	redis := backends.StartRedis(t, backends.RedisOptions{})

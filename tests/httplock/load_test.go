@@ -27,9 +27,10 @@ import (
 	"github.com/hasplock/hasp/tests/internal/haspserve"
 )
 
-// BenchmarkServerMemory opens 10,000 sessions, and has each wait for one lock: what the server needs for each, by the memory that
-// the system counts. Over HTTP/1.1 each waiting request has a connection; over HTTP/2 all share some. The floor is net/http
-// alone, with a handler that waits and does nothing else.
+// BenchmarkServerMemory opens 10,000 sessions, and has each wait for one lock: what the server
+// needs for each, by the memory that the system counts. Over HTTP/1.1 each waiting request has a
+// connection; over HTTP/2 all share some. The floor is net/http alone, with a handler that waits
+// and does nothing else.
 func BenchmarkServerMemory(b *testing.B) {
 	const sessions = 10_000
 	for name, protocol := range map[string]func(*http.Protocols){
@@ -95,7 +96,8 @@ func (l *load) run(sessions int) {
 	}
 }
 
-// wait makes n requests that wait, each again when it is over, and returns when all do. They end with end.
+// wait makes n requests that wait, each again when it is over, and returns when all do. They end
+// with end.
 func (l *load) wait(n int, request func(ctx context.Context, i int)) (end func()) {
 	ctx, cancel := context.WithCancel(l.b.Context())
 	var waiting sync.WaitGroup

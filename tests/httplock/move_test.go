@@ -15,8 +15,8 @@ import (
 	"github.com/hasplock/hasp/tests/internal/haspserve"
 )
 
-// The server of a client that holds is killed, and another one of the same Redis adopts the lock, in each of its formats.
-// What is exported after that is imported by a client on Redis itself.
+// The server of a client that holds is killed, and another one of the same Redis adopts the lock,
+// in each of its formats. What is exported after that is imported by a client on Redis itself.
 func TestHeldLockMoves(t *testing.T) {
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -55,8 +55,9 @@ func TestHeldLockMoves(t *testing.T) {
 	}
 }
 
-// The first request for a lock is done by a server whose answer does not come through, and repeated at another one. The first lives on, and
-// later ends the session that its client has left. That must not free the lock, of which the store knows no more than the id.
+// The first request for a lock is done by a server whose answer does not come through, and repeated
+// at another one. The first lives on, and later ends the session that its client has left. That
+// must not free the lock, of which the store knows no more than the id.
 func TestOldSessionEnds(t *testing.T) {
 	for _, strategy := range []string{"queue", "setnx"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -89,7 +90,8 @@ func TestOldSessionEnds(t *testing.T) {
 	}
 }
 
-// repeating has the first request for a lock done by one server, and takes it and all that follow to another.
+// repeating has the first request for a lock done by one server, and takes it and all that follow
+// to another.
 type repeating struct {
 	*balancer
 	second string

@@ -20,8 +20,9 @@ import (
 
 const calm = 30 * time.Second // a TTL that no busy machine lets expire
 
-// S7, S8: the server's answer to each kind of request is lost on its way to the client. A lock is acquired once,
-// and a release is confirmed, although the store behind may forget: the server knows that it was done.
+// S7, S8: the server's answer to each kind of request is lost on its way to the client. A lock is
+// acquired once, and a release is confirmed, although the store behind may forget: the server knows
+// that it was done.
 func TestAnswersLost(t *testing.T) {
 	t.Parallel()
 	redis := backends.StartRedis(t, backends.RedisOptions{})
@@ -57,8 +58,8 @@ func TestAnswersLost(t *testing.T) {
 	testkit.Granted(t, got)
 }
 
-// L3, S5, L2: one of the two networks is silent. A call returns with its context, a holder gives its lock up before
-// another is granted it, and when the network is back it locks again.
+// L3, S5, L2: one of the two networks is silent. A call returns with its context, a holder gives
+// its lock up before another is granted it, and when the network is back it locks again.
 func TestSilence(t *testing.T) {
 	for _, where := range []string{"before the server", "behind the server"} {
 		t.Run(where, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/hasplock/hasp/tests/internal/haspserve"
 )
 
-// nginx starts one with its defaults before a server, and returns its address. Below /buffered/ it does
-// not look at what the server says about buffering.
+// nginx starts one with its defaults before a server, and returns its address. Below /buffered/ it
+// does not look at what the server says about buffering.
 func nginx(t *testing.T, server string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -82,8 +82,8 @@ func lines(t *testing.T, url string) <-chan string {
 	return all
 }
 
-// Behind nginx with its defaults each line of a stream comes when the server has written it. The control is
-// an nginx that keeps lines back.
+// Behind nginx with its defaults each line of a stream comes when the server has written it. The
+// control is an nginx that keeps lines back.
 func TestStreamsBehindNginx(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()

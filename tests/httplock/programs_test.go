@@ -14,8 +14,8 @@ import (
 	"github.com/hasplock/hasp/tests/internal/haspserve"
 )
 
-// Random programs through two servers of one store. Now and then all clients come to the other server, or
-// theirs is killed and started anew: what they hold goes with them.
+// Random programs through two servers of one store. Now and then all clients come to the other
+// server, or theirs is killed and started anew: what they hold goes with them.
 func TestPrograms(t *testing.T) {
 	t.Run("Queue", func(t *testing.T) { runPrograms(t, "") })
 	t.Run("SetNX", func(t *testing.T) { runPrograms(t, "strategy=setnx") }) // no tokens: a lock that has moved is known by its entry alone

@@ -22,7 +22,8 @@ import (
 	"github.com/hasplock/hasp/tests/internal/haspserve"
 )
 
-// axe is axe-core (https://github.com/dequelabs/axe-core), which finds what keeps people with disabilities from using a page.
+// axe is axe-core (https://github.com/dequelabs/axe-core), which finds what keeps people with
+// disabilities from using a page.
 func axe(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -54,8 +55,8 @@ func barriers(t *testing.T, tab context.Context, axe string) []string {
 	return all
 }
 
-// The page in all its states, at two sizes, light and dark: axe finds nothing serious, and nothing is wider than the window. The
-// control is a page without labels, in which axe finds something.
+// The page in all its states, at two sizes, light and dark: axe finds nothing serious, and nothing
+// is wider than the window. The control is a page without labels, in which axe finds something.
 func TestAccessible(t *testing.T) {
 	testtier.Long(t)
 	axe := axe(t)

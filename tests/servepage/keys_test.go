@@ -14,8 +14,8 @@ import (
 	"github.com/hasplock/hasp/tests/internal/haspserve"
 )
 
-// The keyboard acts on what it is seen to act on: Enter leaves the focus in the name that it opens, also
-// when that is drawn again, and a row that leaves the view takes no other name's place.
+// The keyboard acts on what it is seen to act on: Enter leaves the focus in the name that it opens,
+// also when that is drawn again, and a row that leaves the view takes no other name's place.
 func TestFocus(t *testing.T) {
 	testtier.Long(t)
 	redis := backends.StartRedis(t, backends.RedisOptions{})
@@ -28,6 +28,9 @@ func TestFocus(t *testing.T) {
 	browser.Screenshot(t, tab, "headings-1100")
 	if cut := get[[]string](t, tab, `[...document.querySelectorAll(".head button")].filter((b) => b.scrollWidth > b.clientWidth + 1 || b.parentElement.scrollWidth > b.parentElement.clientWidth + 1).map((b) => b.textContent)`); len(cut) > 0 {
 		t.Errorf("cut headings: %q", cut)
+	}
+	if cut := get[[]string](t, tab, `[...document.querySelectorAll("#rows .row > :nth-child(4)")].filter((c) => c.scrollWidth > c.clientWidth).map((c) => c.textContent)`); len(cut) > 0 {
+		t.Errorf("tokens without all digits: %q", cut)
 	}
 	get[any](t, tab, `document.querySelector("#rows a").focus(); null`)
 	do(t, tab, chromedp.KeyEvent(kb.Enter))

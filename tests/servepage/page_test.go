@@ -1,4 +1,5 @@
-// Package servepage_test looks at the page of hasp serve in a real browser, in front of a real Redis.
+// Package servepage_test looks at the page of hasp serve in a real browser, in front of a real
+// Redis.
 package servepage_test
 
 import (
@@ -79,7 +80,8 @@ func click(t *testing.T, tab context.Context, words string) {
 	testkit.Eventually(t, "the button "+words, func() bool { return get[bool](t, tab, script) })
 }
 
-// choose opens a name. Not by a click at a place: rows move when names come, and another one is under the mouse then.
+// choose opens a name. Not by a click at a place: rows move when names come, and another one is
+// under the mouse then.
 func choose(t *testing.T, tab context.Context, name string) {
 	t.Helper()
 	script := fmt.Sprintf(`(() => { const a = [...document.querySelectorAll("#rows a")].find((a) => a.textContent === %q); a?.click(); return Boolean(a); })()`, name)
@@ -96,7 +98,8 @@ func lockWith(t *testing.T, c *hasp.Client, name string, o hasp.LockOption) *has
 	return l
 }
 
-// A lock is seen when it comes, when somebody waits, when its holder changes and when it goes. The text of owners and values is text.
+// A lock is seen when it comes, when somebody waits, when its holder changes and when it goes. The
+// text of owners and values is text.
 func TestLive(t *testing.T) {
 	testtier.Long(t)
 	redis := backends.StartRedis(t, backends.RedisOptions{})
@@ -134,7 +137,8 @@ func TestLive(t *testing.T) {
 	testkit.Eventually(t, "the name to be closed", func() bool { return get[bool](t, tab, `document.querySelector("#detail").hidden`) })
 }
 
-// An operator asks a holder that listens, and takes the lock from one that does not, with a reason and after a confirmation.
+// An operator asks a holder that listens, and takes the lock from one that does not, with a reason
+// and after a confirmation.
 func TestAskAndEvict(t *testing.T) {
 	testtier.Long(t)
 	redis := backends.StartRedis(t, backends.RedisOptions{})
@@ -150,7 +154,7 @@ func TestAskAndEvict(t *testing.T) {
 	choose(t, tab, "polite")
 	click(t, tab, "Ask the holder")
 	say("maintenance at ten")
-	if by := testkit.Await(t, "the request", asked); by.Asks != "maintenance at ten" || by.User != "anybody" {
+	if by := testkit.Await(t, "the request", asked); by.Asks != "maintenance at ten" || by.User != "everyone" {
 		t.Errorf("asked by %+v", by)
 	}
 	testkit.Release(t, polite)
@@ -173,7 +177,8 @@ func TestAskAndEvict(t *testing.T) {
 	}
 }
 
-// Ten thousand names: the document has the rows in view, the filter finds one, and the arrow keys reach what is out of view.
+// Ten thousand names: the document has the rows in view, the filter finds one, and the arrow keys
+// reach what is out of view.
 func TestTenThousandNames(t *testing.T) {
 	testtier.Long(t)
 	redis := backends.StartRedis(t, backends.RedisOptions{})
@@ -220,7 +225,8 @@ func TestTenThousandNames(t *testing.T) {
 	sees(t, tab, "#count", "10001 names")
 }
 
-// The server is killed, and the page says so; it is started anew, and the page is live again. The same with the store.
+// The server is killed, and the page says so; it is started anew, and the page is live again. The
+// same with the store.
 func TestOutages(t *testing.T) {
 	testtier.Long(t)
 	redis := backends.StartRedis(t, backends.RedisOptions{})

@@ -1,3 +1,9 @@
+// Package exporter measures the queues of a store for Prometheus: one process for all locks, beside
+// the programs that measure themselves with package promhasp. What both measure has the same names.
+//
+// It writes Prometheus's text format itself: the client library would cost every hasp run a
+// millisecond at its start, for a registry and collectors that are of no use here. The tests have
+// Prometheus read what is written.
 package exporter
 
 import (
@@ -22,8 +28,8 @@ type Options struct {
 	Tell     func(error)                                 // is told when scrapes begin to fail, and nil when they work again
 }
 
-// Exporter reads a store when it is asked to. Safe for use by many goroutines: one of them reads at a
-// time, so that many scrapers are no more load for the store than one that is as quick.
+// Exporter reads a store when it is asked to. Safe for use by many goroutines: one of them reads at
+// a time, so that many scrapers are no more load for the store than one that is as quick.
 type Exporter struct {
 	o    Options
 	turn chan struct{} // holds one value while a scrape is under way; guards all below
@@ -57,8 +63,8 @@ func (e *Exporter) Close() error {
 }
 
 // Scrape reads the store and returns the page, also if not everything could be read; the error says
-// what could not. It takes at most the Timeout, and waits for no longer than ctx for its turn: if that
-// does not come there is no page.
+// what could not. It takes at most the Timeout, and waits for no longer than ctx for its turn: if
+// that does not come there is no page.
 func (e *Exporter) Scrape(ctx context.Context) ([]byte, error) {
 	select {
 	case e.turn <- struct{}{}:
@@ -207,8 +213,8 @@ func (s *scrape) name(ctx context.Context, name string) error {
 	return nil
 }
 
-// age is that of the first entry; 0 without one, or where the store does not know it. The clock of its
-// owner may be ahead of ours.
+// age is that of the first entry; 0 without one, or where the store does not know it. The clock of
+// its owner may be ahead of ours.
 func age(entries []hasp.Entry, now time.Time) float64 {
 	if len(entries) == 0 || entries[0].Since.IsZero() {
 		return 0
@@ -216,9 +222,9 @@ func age(entries []hasp.Entry, now time.Time) float64 {
 	return max(0, now.Sub(entries[0].Since)).Seconds()
 }
 
-// eviction notes the last eviction from a name, counts it if it is new, and returns what tells it from
-// others. Of a name that the last scrape did not see, it is new if it was later than that scrape, by
-// the clock of its author.
+// eviction notes the last eviction from a name, counts it if it is new, and returns what tells it
+// from others. Of a name that the last scrape did not see, it is new if it was later than that
+// scrape, by the clock of its author.
 func (s *scrape) eviction(ctx context.Context, name string) (string, error) {
 	last, err := s.e.client.LastEviction(ctx, name)
 	switch {
@@ -236,8 +242,8 @@ func (s *scrape) eviction(ctx context.Context, name string) (string, error) {
 	return key, nil
 }
 
-// gone looks once more at the names that were in use at the last scrape and are not now: an eviction
-// from a lock without waiters leaves its record and no entry.
+// gone looks once more at the names that were in use at the last scrape and are not now: an
+// eviction from a lock without waiters leaves its record and no entry.
 func (s *scrape) gone(ctx context.Context) (failed error) {
 	for name, before := range s.e.known {
 		if _, there := s.seen[name]; there {

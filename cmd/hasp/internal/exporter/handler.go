@@ -10,8 +10,8 @@ import (
 	"github.com/hasplock/hasp/internal/httpapi"
 )
 
-// Handler serves /metrics, and /healthz, which answers as long as the process does: whether the store
-// answers is a metric, and no reason to start the exporter again.
+// Handler serves /metrics, and /healthz, which answers as long as the process does: whether the
+// store answers is a metric, and no reason to start the exporter again.
 func (e *Exporter) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", e.metrics)
@@ -41,8 +41,8 @@ func (e *Exporter) metrics(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text)
 }
 
-// patience is for how long the scraper waits, less a tenth for the answer's way: what could be read by
-// then is worth more than an answer that comes too late.
+// patience is for how long the scraper waits, less a tenth for the answer's way: what could be read
+// by then is worth more than an answer that comes too late.
 func patience(r *http.Request, most time.Duration) time.Duration {
 	seconds, err := strconv.ParseFloat(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
 	if err != nil || !(seconds > 0 && seconds < most.Seconds()) {

@@ -12,8 +12,8 @@ type metric struct {
 	of               string // a second label, or ""
 }
 
-// The families, in the order in which they are written. docs/METRICS.md has the same table. Those of
-// a queue up to oldestWaiter are promhasp.Queues' as well.
+// The families, in the order in which they are written. docs/METRICS.md has the same table. Those
+// of a queue up to oldestWaiter are promhasp.Queues' as well.
 var (
 	queueUp      = &metric{"hasp_queue_up", "gauge", "1 if the queue could be read.", "name"}
 	queueHolders = &metric{"hasp_queue_holders", "gauge", "Entries that hold the lock.", "name"}
@@ -77,9 +77,9 @@ var escaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 // escape makes a label's value of a text. Prometheus takes no other text than UTF-8.
 func escape(s string) string { return escaper.Replace(strings.ToValidUTF8(s, "�")) }
 
-// chosen keeps the first of many names in the order of the alphabet: which are left out beyond a limit
-// must not change from one scrape to the next as long as the names do not. It needs memory for twice
-// the limit, however many names a store has.
+// chosen keeps the first of many names in the order of the alphabet: which are left out beyond a
+// limit must not change from one scrape to the next as long as the names do not. It needs memory
+// for twice the limit, however many names a store has.
 type chosen struct {
 	most  int
 	names []string

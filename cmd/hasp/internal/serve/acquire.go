@@ -82,8 +82,8 @@ func (s *Server) request(c *call, in httpapi.Acquire, x *session, number uint64)
 	case in.Entry != "" && !driver.ValidID(in.Entry):
 		return invalid("entry has other characters than letters, digits and '-', or more than 40")
 	}
-	// An entry's id is the key to it: who gives another's as their own may hold that one's lock. So only
-	// those who may evict every entry of the store name theirs; for others the server does.
+	// An entry's id is the key to it: who gives another's as their own may hold that one's lock. So
+	// only those who may evict every entry of the store name theirs; for others the server does.
 	if in.Entry == "" || !c.holder.May(access.Operate, "") {
 		r.ID = httpapi.EntryName(x.id, number)
 	}
@@ -110,7 +110,7 @@ func (s *Server) owner(c *call, in httpapi.Acquire) string {
 			panic(err) // of strings
 		}
 		return string(b)
-	case c.holder == s.anybody:
+	case c.holder == s.everyone:
 		return in.Owner
 	case json.Unmarshal([]byte(in.Owner), &all) != nil || all == nil:
 		raw, _ := json.Marshal(in.Owner) // a string

@@ -183,8 +183,8 @@ func (s slowSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	return d, err
 }
 
-// A keep-alive that the store has granted, and whose answer is on its way while the session would be
-// over, is not taken back: its client is about to be told, and will rely on it.
+// A keep-alive that the store has granted, and whose answer is on its way while the session would
+// be over, is not taken back: its client is about to be told, and will rely on it.
 func TestReaperAndKeepAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
@@ -232,7 +232,8 @@ func TestRepeatedAndLate(t *testing.T) {
 	}
 }
 
-// Requests that wait end when the server is about to end, and can be repeated; what is held is kept.
+// Requests that wait end when the server is about to end, and can be repeated; what is held is
+// kept.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -298,7 +299,8 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// tokensOf makes tokens, each of a name, rights and a prefix: the server's, and by names those of the clients.
+// tokensOf makes tokens, each of a name, rights and a prefix: the server's, and by names those of
+// the clients.
 func tokensOf(t testing.TB, all ...[3]string) (known *access.Tokens, secret map[string]string) {
 	t.Helper()
 	secret = map[string]string{}
@@ -338,7 +340,8 @@ func TestRights(t *testing.T) {
 	other.lock("1", "secret")
 	victim := other.lock("2", "app/x")
 
-	// An entry of another is no way to its lock: not by its id, not by taking it over, not by evicting it.
+	// An entry of another is no way to its lock: not by its id, not by taking it over, not by
+	// evicting it.
 	var l httpapi.Lock
 	locker.want(200, "PUT", "/v1/locks/1", httpapi.Acquire{Name: "app/x", Entry: victim.Entry}, &l)
 	if l.State != httpapi.Waiting || l.Entry == victim.Entry {

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { drivertest.Main(m) }
 
-// The driver over the server keeps every promise of the store in memory behind it. On real stores, and
-// with the server as a process, tests/httplock does the same.
+// The driver over the server keeps every promise of the store in memory behind it. On real stores,
+// and with the server as a process, tests/httplock does the same.
 func TestConformance(t *testing.T) {
 	_, addr := start(t, serve.Options{Store: memlock.New().Backend()})
 	drivertest.Run(t, drivertest.Harness{

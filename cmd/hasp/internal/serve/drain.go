@@ -15,8 +15,9 @@ func draining() *httpapi.Problem {
 
 func (s *Server) isDraining() bool { return s.drain.Err() != nil }
 
-// Drain refuses new sessions and new locks, ends what waits, and returns when no session has a lock, or
-// when ctx ends. Keep-alives and releases are served: what is held stays held, and can be given back.
+// Drain refuses new sessions and new locks, ends what waits, and returns when no session has a
+// lock, or when ctx ends. Keep-alives and releases are served: what is held stays held, and can be
+// given back.
 func (s *Server) Drain(ctx context.Context) {
 	s.startDrain()
 	for tick := time.NewTicker(50 * time.Millisecond); s.holds() && ctx.Err() == nil; {
@@ -31,8 +32,8 @@ func (s *Server) Drain(ctx context.Context) {
 // adoptedAtOnce bounds how many names are read in each round of a drain.
 const adoptedAtOnce = 20
 
-// forgetAdopted forgets locks that another server has adopted. Their clients may have no way to say so: a proxy
-// before both leads them to the other by now.
+// forgetAdopted forgets locks that another server has adopted. Their clients may have no way to say
+// so: a proxy before both leads them to the other by now.
 func (s *Server) forgetAdopted(ctx context.Context) {
 	n := 0
 	for _, x := range s.all() {

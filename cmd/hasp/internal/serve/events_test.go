@@ -91,8 +91,8 @@ func (t failsLater) Wait(ctx context.Context) (driver.Verdict, error) {
 	}
 }
 
-// What the server hears while no request waits is never kept to itself: an error of the store, the end
-// of the entry, and a fault in it.
+// What the server hears while no request waits is never kept to itself: an error of the store, the
+// end of the entry, and a fault in it.
 func TestWaitEndsByEvents(t *testing.T) {
 	for name, why := range map[string]error{"the store is away": errors.New("away"), "the entry has gone": driver.ErrGone, "a fault": nil} {
 		t.Run(name, func(t *testing.T) {

@@ -17,9 +17,10 @@ import (
 	"github.com/hasplock/hasp/memlock"
 )
 
-// FuzzAPI sends several requests of one client, a line each: method, path and body, with one blank between. The
-// client may lock and look at names that begin with "mine/". Each answer is as the document
-// says and comes in time; no secret and no name of others is in one; and another client's lock stays held.
+// FuzzAPI sends several requests of one client, a line each: method, path and body, with one blank
+// between. The client may lock and look at names that begin with "mine/". Each answer is as the
+// document says and comes in time; no secret and no name of others is in one; and another client's
+// lock stays held.
 func FuzzAPI(f *testing.F) {
 	for _, lines := range []string{
 		"GET /v1\nGET /v1/openapi.json\nGET /metrics\nGET /healthz\nGET /readyz\nGET /nowhere",

@@ -179,8 +179,8 @@ func (s *Server) downgrade(c *call) (any, error) {
 	return nil, x.use(c.q.Context(), l, func(ctx context.Context) error { return d.Downgrade(ctx, in.Units) })
 }
 
-// adopt takes over another session's entry. Who may do that to any may also evict it; a client's own, of a
-// session that its server has forgotten, it may always take.
+// adopt takes over another session's entry. Who may do that to any may also evict it; a client's
+// own, of a session that its server has forgotten, it may always take.
 func (s *Server) adopt(c *call) (any, error) {
 	x, err := s.find(c)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 )
 
 // holder is who has sent a request. A web page in a browser of this machine can send requests here
-// as well, also as another host if it lies about its own address (DNS rebinding): those are refused.
+// as well, also as another host if it lies about its own address (DNS rebinding): those are
+// refused.
 func (s *Server) holder(q *http.Request) (*access.Holder, error) {
 	return s.holderBy(q, func(known *access.Tokens) (h *access.Holder, sent bool) {
 		scheme, token, _ := strings.Cut(q.Header.Get("Authorization"), " ")
@@ -34,7 +35,7 @@ func (s *Server) holderBy(q *http.Request, find func(*access.Tokens) (h *access.
 		if !httpapi.Here(q.Host) {
 			return nil, httpapi.NewProblem(httpapi.Forbidden, "without tokens the server answers to this machine's names only (the header Host is another)")
 		}
-		return s.admitted(q, s.anybody), nil
+		return s.admitted(q, s.everyone), nil
 	}
 	h, sent := find(known)
 	switch {
@@ -67,8 +68,8 @@ func (s *Server) admitted(q *http.Request, h *access.Holder) *access.Holder {
 	return h
 }
 
-// servePage answers a request of the page. Who asks is known by the page's own cookie, which the API
-// does not look at: no page of another site makes a request here that counts.
+// servePage answers a request of the page. Who asks is known by the page's own cookie, which the
+// API does not look at: no page of another site makes a request here that counts.
 func (s *Server) servePage(w *reply, q *http.Request, r page.Route) {
 	page.Protect(w.Header())
 	h, refused := s.holderBy(q, s.page.Holder(q))

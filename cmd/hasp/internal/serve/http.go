@@ -220,8 +220,8 @@ var address = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:.]+(%\w+)?\])(:\d+)?|lookup \S+( on \S+)?`)
 })
 
-// withoutAddresses leaves addresses out of what a client is told: errors of the network name those of
-// the store, and of the server's own end. The log has them.
+// withoutAddresses leaves addresses out of what a client is told: errors of the network name those
+// of the store, and of the server's own end. The log has them.
 func withoutAddresses(text string) string {
 	return address().ReplaceAllString(text, "(an address)")
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/hasplock/hasp/memlock"
 )
 
-// A request for events that its client has given up is delivered while the client's next one is under
-// way, and ends that one at the server. The client asks again, and is granted the lock.
+// A request for events that its client has given up is delivered while the client's next one is
+// under way, and ends that one at the server. The client asks again, and is granted the lock.
 func TestEventsDeliveredLate(t *testing.T) {
 	_, addr := start(t, serve.Options{Store: memlock.New().Backend()})
 	through := &repeater{t: t, server: &url.URL{Scheme: "http", Host: addr}, overtaken: make(chan struct{})}
@@ -57,8 +57,8 @@ func TestEventsDeliveredLate(t *testing.T) {
 	}
 }
 
-// repeater passes requests on, and repeats the first request until the answer to the original is that another
-// has overtaken it.
+// repeater passes requests on, and repeats the first request until the answer to the original is
+// that another has overtaken it.
 type repeater struct {
 	t         testing.TB
 	server    *url.URL

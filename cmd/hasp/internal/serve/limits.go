@@ -45,9 +45,9 @@ func (b *bucket) take(now time.Time, rate int) bool {
 }
 
 // unlimited are the operations that no rate bounds. Without them a client that asks too much would
-// lose what it holds, or could not give it back: its locks would stay taken for longer, and the load
-// with them. A session is opened to go on with what is held at another server; --max-sessions bounds
-// that.
+// lose what it holds, or could not give it back: its locks would stay taken for longer, and the
+// load with them. A session is opened to go on with what is held at another server; --max-sessions
+// bounds that.
 var unlimited = map[string]bool{
 	"POST /v1/session":              true,
 	"POST /v1/session/keepalive":    true,

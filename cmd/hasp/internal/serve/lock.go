@@ -46,8 +46,8 @@ func (s *session) find(number uint64) (*lock, error) {
 }
 
 // usable returns the lock unless it is lost or being released. A request that comes late must not
-// overtake the release, nor take what its ticket then says for the end: the lock would be forgotten,
-// and a release that is not confirmed yet not be repeated.
+// overtake the release, nor take what its ticket then says for the end: the lock would be
+// forgotten, and a release that is not confirmed yet not be repeated.
 func (l *lock) usable() (*lock, error) {
 	switch {
 	case l.lost != "":

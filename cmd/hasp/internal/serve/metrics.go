@@ -21,7 +21,8 @@ type measured struct {
 	requests map[answered]int64
 }
 
-// answered is a kind of answer. There are no more of them than routes and statuses, also if other paths are asked for.
+// answered is a kind of answer. There are no more of them than routes and statuses, also if other
+// paths are asked for.
 type answered struct {
 	route  string
 	status int

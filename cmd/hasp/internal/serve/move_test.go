@@ -56,8 +56,8 @@ func (f *front) lose(which ...func(q *http.Request) bool) {
 	f.refuse = which
 }
 
-// split sends each request where route says, and holds its answer back until wait is closed. An addr of "" and a
-// wait of nil change nothing.
+// split sends each request where route says, and holds its answer back until wait is closed. An
+// addr of "" and a wait of nil change nothing.
 func (f *front) split(route func(q *http.Request) (addr string, wait <-chan struct{})) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -171,8 +171,8 @@ func (p *pair) wantGone(t *testing.T, ids ...string) {
 	}
 }
 
-// A session's requests come to another server. What is held passes to it, with its place and its token; what
-// waits is told as gone.
+// A session's requests come to another server. What is held passes to it, with its place and its
+// token; what waits is told as gone.
 func TestSessionMoves(t *testing.T) {
 	known, token := tokensOf(t, [3]string{"locker", "look,lock", "*"})
 	for what, with := range map[string]struct {
@@ -228,8 +228,8 @@ func TestSessionMoves(t *testing.T) {
 	}
 }
 
-// The answers to the steps of a move are lost, each once: the keep-alive fails, is repeated, and nothing is
-// adopted twice or lost.
+// The answers to the steps of a move are lost, each once: the keep-alive fails, is repeated, and
+// nothing is adopted twice or lost.
 func TestMoveWithLostAnswers(t *testing.T) {
 	p := newPair(t, nil, "")
 	var tickets []driver.Ticket
@@ -293,8 +293,9 @@ func TestMoveOn(t *testing.T) {
 	}
 }
 
-// The first server tells its client late, between two moves, that its session has the locks no more. What the second has
-// adopted is not lost by that. (Both were, once in eighty moves on a busy machine.)
+// The first server tells its client late, between two moves, that its session has the locks no
+// more. What the second has adopted is not lost by that. (Both were, once in eighty moves on a busy
+// machine.)
 func TestAdoptedIsNotLost(t *testing.T) {
 	p := newPair(t, nil, "")
 	_, third := start(t, serve.Options{Store: p.store.Backend()})
@@ -355,7 +356,8 @@ func TestMoveWithoutTheEvicted(t *testing.T) {
 	}
 }
 
-// A server that is about to end tells its clients, which move to another at once. It then has nothing to wait for.
+// A server that is about to end tells its clients, which move to another at once. It then has
+// nothing to wait for.
 func TestDrainMovesSessions(t *testing.T) {
 	p := newPair(t, nil, "")
 	c := testkit.ClientOn(t, p.b, hasp.WithTTL(time.Minute))
@@ -375,9 +377,9 @@ func TestDrainMovesSessions(t *testing.T) {
 	testkit.Release(t, l)
 }
 
-// A session moves from a server that can still keep it alive, and gets stuck: one lock is adopted, and the answer about
-// the other is lost again and again. Until all are in one session, no keep-alive may succeed: that of the old
-// session would lengthen the trust in what has left it.
+// A session moves from a server that can still keep it alive, and gets stuck: one lock is adopted,
+// and the answer about the other is lost again and again. Until all are in one session, no
+// keep-alive may succeed: that of the old session would lengthen the trust in what has left it.
 func TestNoKeepAliveBetweenTwoSessions(t *testing.T) {
 	p := newPair(t, nil, "")
 	p.lock(t, "a")
@@ -424,7 +426,8 @@ func TestNoKeepAliveBetweenTwoSessions(t *testing.T) {
 	testkit.Await(t, "the end of the drain", drained)
 }
 
-// A proxy that leads each request to another server keeps no session. The client does not wear the servers out with it.
+// A proxy that leads each request to another server keeps no session. The client does not wear the
+// servers out with it.
 func TestRoundRobin(t *testing.T) {
 	p := newPair(t, nil, "")
 	p.lock(t, "a")
@@ -449,8 +452,9 @@ func TestRoundRobin(t *testing.T) {
 	})
 }
 
-// The first request for a lock is done by a server, and its answer does not come through: a proxy repeats it at another server, for which the
-// session is none. The client does not use the entry's id again, which may be an entry of the first one, and does not wait for that either.
+// The first request for a lock is done by a server, and its answer does not come through: a proxy
+// repeats it at another server, for which the session is none. The client does not use the entry's
+// id again, which may be an entry of the first one, and does not wait for that either.
 func TestRepeatedAtAnotherServer(t *testing.T) {
 	p := newPair(t, nil, "")
 	done := false // guarded by the front's mutex
@@ -494,8 +498,8 @@ func TestRepeatedAtAnotherServer(t *testing.T) {
 	}
 }
 
-// Losses are numbered in each session. One in the session that this one has moved to is told, although the old one had
-// as many before.
+// Losses are numbered in each session. One in the session that this one has moved to is told,
+// although the old one had as many before.
 func TestLossAfterAMove(t *testing.T) {
 	p := newPair(t, nil, "")
 	evict := func(name string) {
@@ -525,8 +529,8 @@ func TestLossAfterAMove(t *testing.T) {
 	}
 }
 
-// The old session's answer about a held lock comes when the lock has moved. It does not count: the lock is held, and
-// can be released.
+// The old session's answer about a held lock comes when the lock has moved. It does not count: the
+// lock is held, and can be released.
 func TestLateAnswerOfTheOldSession(t *testing.T) {
 	p := newPair(t, nil, "")
 	a, held := p.lock(t, "a")
@@ -564,7 +568,8 @@ func TestLateAnswerOfTheOldSession(t *testing.T) {
 	}
 }
 
-// A client adopts no entry of another: neither by its id, which all can see, nor with a session that is not the one the entry is in.
+// A client adopts no entry of another: neither by its id, which all can see, nor with a session
+// that is not the one the entry is in.
 func TestForeignIsNotAdopted(t *testing.T) {
 	known, token := tokensOf(t, [3]string{"owner", "look,lock", "*"}, [3]string{"thief", "look,lock", "*"})
 	server, addr := start(t, serve.Options{Store: memlock.New().Backend(), Tokens: known})

@@ -10,8 +10,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// A writer becomes a reader, and the server that has done it goes away before it has said so. The session moves, and the next server finds the lock
-// as the reader's that it is by now, whichever of its answers are lost.
+// A writer becomes a reader, and the server that has done it goes away before it has said so. The
+// session moves, and the next server finds the lock as the reader's that it is by now, whichever of
+// its answers are lost.
 func TestMoveOfASmallerLock(t *testing.T) {
 	for what, lost := range map[string][]string{
 		"the answer to the downgrade is lost":   {"/downgrade"},
@@ -62,7 +63,8 @@ func TestMoveOfASmallerLock(t *testing.T) {
 	}
 }
 
-// A downgrade is under way at the server that the session leaves. It is done there, or not at all, and holds at the next one.
+// A downgrade is under way at the server that the session leaves. It is done there, or not at all,
+// and holds at the next one.
 func TestDowngradeWhileItMoves(t *testing.T) {
 	p := newPair(t, nil, "")
 	a, held := p.lock(t, "a")

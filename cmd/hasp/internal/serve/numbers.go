@@ -3,13 +3,14 @@ package serve
 // numbersKept is how far a number may be behind the highest one to be told from one that was used.
 const numbersKept = 8192
 
-// numbers remembers which numbers a session has used for its locks, in bounded memory: a window below
-// the highest, like that against replayed packets in IPsec (RFC 4303).
+// numbers remembers which numbers a session has used for its locks, in bounded memory: a window
+// below the highest, like that against replayed packets in IPsec (RFC 4303).
 //
-// It is for a request that the network delivers late. A client has given a lock back, the answer has
-// come, and then its first request, which the client has given up long ago, comes out of a proxy: a lock
-// that is made then has no owner, and is kept alive with the rest of the session. What is below the
-// window counts as used. Its client is told that the lock is gone, and takes the next number.
+// It is for a request that the network delivers late. A client has given a lock back, the answer
+// has come, and then its first request, which the client has given up long ago, comes out of a
+// proxy: a lock that is made then has no owner, and is kept alive with the rest of the session.
+// What is below the window counts as used. Its client is told that the lock is gone, and takes the
+// next number.
 //
 // Most sessions have a lock or two: the window grows with the highest number.
 type numbers struct {
@@ -62,8 +63,8 @@ func (n *numbers) release(i uint64) {
 	}
 }
 
-// wasReleased reports a lock that the store has confirmed as released: the answer to that was lost if
-// it is asked again.
+// wasReleased reports a lock that the store has confirmed as released: the answer to that was lost
+// if it is asked again.
 func (n *numbers) wasReleased(i uint64) bool {
 	word, bit := n.at(i)
 	return i <= n.top && n.top-i < numbersKept && word < uint64(len(n.released)) && n.released[word]&bit != 0

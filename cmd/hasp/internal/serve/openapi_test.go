@@ -72,7 +72,8 @@ func TestDocumentedRoutes(t *testing.T) {
 	}
 }
 
-// Its schemas have the fields of the messages, with their types; what a message can leave out is not required.
+// Its schemas have the fields of the messages, with their types; what a message can leave out is
+// not required.
 func TestDocumentedMessages(t *testing.T) {
 	d := readDocument(t)
 	seen := map[string]bool{}

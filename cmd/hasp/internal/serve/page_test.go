@@ -169,7 +169,8 @@ func TestPageFirstPaint(t *testing.T) {
 	b.status(http.StatusOK, "GET", "/page.css", "")
 }
 
-// The list follows the store, and the stream ends when the server drains. After the last page nothing is read for pages.
+// The list follows the store, and the stream ends when the server drains. After the last page
+// nothing is read for pages.
 func TestPageFollows(t *testing.T) {
 	store := memlock.New()
 	s, addr := start(t, serve.Options{Store: store.Backend()})

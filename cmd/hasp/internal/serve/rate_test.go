@@ -10,7 +10,8 @@ import (
 	"github.com/hasplock/hasp/internal/httpapi"
 )
 
-// A token that asks too much is refused, and keeps what it has: keep-alives and releases are always served.
+// A token that asks too much is refused, and keeps what it has: keep-alives and releases are always
+// served.
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := serve.Defaults
@@ -47,7 +48,8 @@ func TestNoRate(t *testing.T) {
 	})
 }
 
-// A client whose server has died goes on at another one, however much others ask there with its token.
+// A client whose server has died goes on at another one, however much others ask there with its
+// token.
 func TestRateLeavesRoomToMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := serve.Defaults

@@ -143,8 +143,8 @@ func (s *Server) handle(w *reply, q *http.Request, r route) {
 // written is the answer of a handler that has written it itself.
 var written = any("written")
 
-// read reads the whole body. Only after that can the server notice that the client goes away, and the
-// time that a body may take must not end a request that waits.
+// read reads the whole body. Only after that can the server notice that the client goes away, and
+// the time that a body may take must not end a request that waits.
 func (c *call) read() error {
 	var err error
 	if c.body, err = io.ReadAll(http.MaxBytesReader(c.w, c.q.Body, largestBody)); err != nil {
@@ -161,8 +161,8 @@ func (c *call) allow(d time.Duration) error {
 	return nil
 }
 
-// decode reads the body as JSON, and refuses fields that do not exist: a mistyped no_wait must not be
-// silent.
+// decode reads the body as JSON, and refuses fields that do not exist: a mistyped no_wait must not
+// be silent.
 func (c *call) decode(into any) error {
 	if len(c.body) == 0 {
 		return nil

@@ -64,8 +64,9 @@ func TestOwnersAreClaims(t *testing.T) {
 	}
 }
 
-// An entry's id is the server's, and bound to the session and the number that it was made for, unless
-// the token may do everything with every name. The id of another name's holder opens nothing.
+// An entry's id is the server's, and bound to the session and the number that it was made for,
+// unless the token may do everything with every name. The id of another name's holder opens
+// nothing.
 func TestIDsAreTheServers(t *testing.T) {
 	known, tokens := tokensOf(t, [3]string{"a", "look,lock,operate", "a/"}, [3]string{"b", "look,lock,operate", "b/"})
 	c, _ := with(t, serve.Options{Tokens: known})
@@ -178,8 +179,8 @@ type faulty struct{ driver.Backend }
 
 func (faulty) List(context.Context, string, int) ([]driver.Entry, error) { panic("a fault") }
 
-// A fault of the program costs one answer. It is in the log and in the metrics, with a stack now and
-// then.
+// A fault of the program costs one answer. It is in the log and in the metrics, with a stack now
+// and then.
 func TestPanic(t *testing.T) {
 	log := &logged{}
 	c, _ := with(t, serve.Options{Store: faulty{memlock.New().Backend()}, Log: slog.New(slog.NewTextHandler(log, nil))})
@@ -237,8 +238,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// Connections that have shown no token are bounded: the one that came first makes room. One that has
-// shown a token stays.
+// Connections that have shown no token are bounded: the one that came first makes room. One that
+// has shown a token stays.
 func TestStrangers(t *testing.T) {
 	known, tokens := tokensOf(t, [3]string{"ci", "look", ""})
 	_, addr := start(t, serve.Options{Store: memlock.New().Backend(), Tokens: known, Strangers: 3})
@@ -325,8 +326,8 @@ func TestPathInTheLog(t *testing.T) {
 	}
 }
 
-// A token that is not in the file any more does not work: neither for a request, nor for what goes on
-// for long; and its locks end by their TTL. The others go on.
+// A token that is not in the file any more does not work: neither for a request, nor for what goes
+// on for long; and its locks end by their TTL. The others go on.
 func TestTokensChange(t *testing.T) {
 	before, tokens := tokensOf(t, [3]string{"kept", "look,lock", ""})
 	synctest.Test(t, func(t *testing.T) {

@@ -39,8 +39,9 @@ type Options struct {
 	Log    *slog.Logger   // a line for each request
 	Limits Limits
 
-	// TTL is that of all sessions at a store that can forget; 0: hasp.DefaultTTL. Such a store grants
-	// nothing for so long after it was restarted, and must do so for the longest that any client trusts.
+	// TTL is that of all sessions at a store that can forget; 0: hasp.DefaultTTL. Such a store
+	// grants nothing for so long after it was restarted, and must do so for the longest that any
+	// client trusts.
 	TTL time.Duration
 
 	BehindTLS bool // browsers come by TLS, which a proxy ends
@@ -70,11 +71,11 @@ type Server struct {
 	renew    context.CancelFunc
 	sessions map[string]*session
 	usage    map[string]*usage // by the holder's name
-	anybody  *access.Holder
+	everyone *access.Holder
 }
 
-// New makes a server. It refuses a store of which the death of the server would free the locks at once,
-// while their clients rely on them.
+// New makes a server. It refuses a store of which the death of the server would free the locks at
+// once, while their clients rely on them.
 func New(o Options) (*Server, error) {
 	if l := o.Store.Traits().Liveness; l != driver.Leased {
 		return nil, fmt.Errorf("%w: the locks of %s are %s: they would be free as soon as the server dies, while its clients still rely on them. "+
@@ -85,7 +86,7 @@ func New(o Options) (*Server, error) {
 	l.Sessions, l.Locks, l.Waiting, l.TTL = cmp.Or(l.Sessions, d.Sessions), cmp.Or(l.Locks, d.Locks), cmp.Or(l.Waiting, d.Waiting), cmp.Or(l.TTL, d.TTL)
 	s := &Server{
 		o: o, name: rand.Text(), sessions: map[string]*session{}, usage: map[string]*usage{}, tokens: o.Tokens,
-		anybody: access.Anybody(), origin: http.NewCrossOriginProtection(),
+		everyone: access.Everyone(), origin: http.NewCrossOriginProtection(),
 	}
 	s.conns = conns{place: map[net.Conn]*list.Element{}, most: cmp.Or(o.Strangers, strangers), over: func() { s.measured.strangers.Add(1) }}
 	s.over, s.stop = context.WithCancel(context.Background())
@@ -98,7 +99,7 @@ func New(o Options) (*Server, error) {
 			if known := s.knownTokens(); known != nil {
 				return known.FindHash(h)
 			}
-			return s.anybody
+			return s.everyone
 		},
 	}); err != nil {
 		return nil, err
@@ -229,9 +230,9 @@ func (s *Server) all() []*session {
 	return slices.AppendSeq(make([]*session, 0, len(s.sessions)), maps.Values(s.sessions))
 }
 
-// Close ends the server, after its last request. Sessions without locks are closed at the store. The
-// others are left to their leases: their clients rely on them until these are over, and cannot go on
-// here.
+// Close ends the server, after its last request. Sessions without locks are closed at the store.
+// The others are left to their leases: their clients rely on them until these are over, and cannot
+// go on here.
 func (s *Server) Close() {
 	s.stop()
 	s.background.Wait()

@@ -154,9 +154,9 @@ func (s *session) keepAlive(client context.Context) (httpapi.Alive, error) {
 }
 
 // keptAliveLocked notes until when a client can trust the session, and returns what its client is
-// told: what the store has granted, but not more than the client wanted. The client counts from before
-// its request, so that its trust ends before now + granted. An earlier answer may have granted longer,
-// and the client goes by that if this one is lost: so the time never goes back.
+// told: what the store has granted, but not more than the client wanted. The client counts from
+// before its request, so that its trust ends before now + granted. An earlier answer may have
+// granted longer, and the client goes by that if this one is lost: so the time never goes back.
 func (s *session) keptAliveLocked(granted time.Duration) time.Duration {
 	granted = min(granted, s.ttl)
 	if until := time.Now().Add(granted); until.After(s.until) {
@@ -165,10 +165,10 @@ func (s *session) keptAliveLocked(granted time.Duration) time.Duration {
 	return granted
 }
 
-// expire ends a session that no client can trust any more, or that the store has ended, and reports whether it is over. It
-// leaves one alone that is being kept alive at this moment: the store may have granted that, and to
-// close the session then would take away what its client is about to be told. The margin is for requests
-// that come a little late: the store decides about those.
+// expire ends a session that no client can trust any more, or that the store has ended, and reports
+// whether it is over. It leaves one alone that is being kept alive at this moment: the store may
+// have granted that, and to close the session then would take away what its client is about to be
+// told. The margin is for requests that come a little late: the store decides about those.
 func (s *session) expire(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,8 +189,8 @@ func (s *session) lostLocked(after uint64) (all []httpapi.Lost) {
 	return all
 }
 
-// news are what is newer than after. It forgets the losses before: its client has seen them. What it
-// returns is closed at the next news.
+// news are what is newer than after. It forgets the losses before: its client has seen them. What
+// it returns is closed at the next news.
 func (s *session) news(after uint64) (e httpapi.Events, changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

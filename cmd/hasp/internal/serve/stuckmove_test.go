@@ -16,7 +16,8 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// longLived is a store that keeps entries for an hour and not for the TTL that a client asks for: on a busy machine none expires.
+// longLived is a store that keeps entries for an hour and not for the TTL that a client asks for:
+// on a busy machine none expires.
 type longLived struct{ driver.Backend }
 
 func (b longLived) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
@@ -42,8 +43,8 @@ func (s *stuckRequests) hold(q *http.Request, what string) (string, <-chan struc
 	return "", s.never
 }
 
-// One request of a move is led to a dead host. It is given up while keep-alives can still save the locks: long before
-// a request that nothing depends on, which is the clock of this test.
+// One request of a move is led to a dead host. It is given up while keep-alives can still save the
+// locks: long before a request that nothing depends on, which is the clock of this test.
 func TestStuckMove(t *testing.T) {
 	for what, stuck := range map[string]func(q *http.Request) bool{
 		"a session is opened": func(q *http.Request) bool { return q.Method == http.MethodPost && q.URL.Path == "/v1/session" },
@@ -103,8 +104,9 @@ func TestStuckMove(t *testing.T) {
 	}
 }
 
-// A move of many locks meets a server that cannot be reached. It ends with the adoptions that are under way, and the next
-// attempt is on fresh connections: a dead host would be waited for again and again.
+// A move of many locks meets a server that cannot be reached. It ends with the adoptions that are
+// under way, and the next attempt is on fresh connections: a dead host would be waited for again
+// and again.
 func TestMoveEndsAtAnError(t *testing.T) {
 	p := newPair(t, nil, "")
 	never, polls := make(chan struct{}), make(chan struct{}, 10)
@@ -139,8 +141,9 @@ func TestMoveEndsAtAnError(t *testing.T) {
 	p.wantGone(t)
 }
 
-// The answer about the new session is late, and a keep-alive of the old one, sent after that was asked for, succeeds meanwhile. The core trusts the locks
-// from then on, and the new session's time began before: so that is kept alive before it adopts the first lock.
+// The answer about the new session is late, and a keep-alive of the old one, sent after that was
+// asked for, succeeds meanwhile. The core trusts the locks from then on, and the new session's time
+// began before: so that is kept alive before it adopts the first lock.
 func TestKeptAliveBeforeTheMove(t *testing.T) {
 	for what, next := range map[string]string{"a lock is held": "POST locks/1/adopt", "a lock is waited for": "POST evict"} {
 		t.Run(what, func(t *testing.T) {

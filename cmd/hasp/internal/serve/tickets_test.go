@@ -87,8 +87,8 @@ func withoutToken(v driver.Verdict, err error) (driver.Verdict, error) {
 	return v, err
 }
 
-// What is held is held without a token as well. It was taken for what waits: removed from the store, for the next to
-// be granted it, before its holder was told.
+// What is held is held without a token as well. It was taken for what waits: removed from the
+// store, for the next to be granted it, before its holder was told.
 func TestMoveWithoutTokens(t *testing.T) {
 	p := newPairOf(t, newTokenless, nil, "")
 	a, v := p.lock(t, "a")
@@ -129,8 +129,8 @@ func (t adoptsLater) Publish(ctx context.Context, value []byte) error {
 	return t.Ticket.(driver.Publisher).Publish(ctx, value)
 }
 
-// A lock is released while its session moves: the server that it leaves has done it when the other one looks for the
-// lock. The release was done, and the lock not lost before.
+// A lock is released while its session moves: the server that it leaves has done it when the other
+// one looks for the lock. The release was done, and the lock not lost before.
 func TestReleaseWhileItMoves(t *testing.T) {
 	asked, adopt := make(chan struct{}, 1), make(chan struct{})
 	adoptNow := sync.OnceFunc(func() { close(adopt) })
@@ -195,8 +195,8 @@ func (t *leavesLate) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	return t.Ticket.Enqueue(ctx)
 }
 
-// A request for a lock comes late, while its release has no answer yet. It neither ends the release nor has the lock
-// forgotten: a release that is repeated is done.
+// A request for a lock comes late, while its release has no answer yet. It neither ends the release
+// nor has the lock forgotten: a release that is repeated is done.
 func TestLateRequestAndRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -219,7 +219,8 @@ func TestLateRequestAndRelease(t *testing.T) {
 	})
 }
 
-// A repeated request says no_wait, and the first has queued: the lock keeps its place, and can be released.
+// A repeated request says no_wait, and the first has queued: the lock keeps its place, and can be
+// released.
 func TestNoWaitAfterQueueing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := with(t, serve.Options{})
@@ -257,8 +258,8 @@ func (t *triesOnce) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	return t.Ticket.Enqueue(ctx)
 }
 
-// A try is not answered, and the repeated request says that it waits. It is a try still, which is in no queue: its client hears so, and does
-// not wait for a grant that will never come.
+// A try is not answered, and the repeated request says that it waits. It is a try still, which is
+// in no queue: its client hears so, and does not wait for a grant that will never come.
 func TestWaitAfterATry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -298,7 +299,8 @@ func (t answersLate) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	return v, err
 }
 
-// A session is closed while the store's answer is on its way, that a lock of it waits. The lock does not count as waiting from then on.
+// A session is closed while the store's answer is on its way, that a lock of it waits. The lock
+// does not count as waiting from then on.
 func TestWaitsInAClosedSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := make(chan struct{})

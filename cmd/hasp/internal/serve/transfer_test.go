@@ -35,8 +35,8 @@ func (p *pair) wantImported(t *testing.T, text string, l *hasp.Lease) {
 	testkit.Release(t, got)
 }
 
-// The store knows an entry by another id than the core: the server has named it, because the token has no right to operate or
-// because the session has moved. What is exported says the store's.
+// The store knows an entry by another id than the core: the server has named it, because the token
+// has no right to operate or because the session has moved. What is exported says the store's.
 func TestExportWhatTheServerHasNamed(t *testing.T) {
 	known, token := tokensOf(t, [3]string{"locker", "look,lock", "*"})
 	t.Run("by a token without the right to operate", func(t *testing.T) {
@@ -58,8 +58,8 @@ func TestExportWhatTheServerHasNamed(t *testing.T) {
 	})
 }
 
-// The exporter's session moves before the import. The entry keeps the name that is in the text, and the session that it is
-// in is not closed.
+// The exporter's session moves before the import. The entry keeps the name that is in the text, and
+// the session that it is in is not closed.
 func TestMoveAfterExport(t *testing.T) {
 	for what, move := range map[string]func(t *testing.T, p *pair, c *hasp.Client){
 		"the server has gone": func(t *testing.T, p *pair, c *hasp.Client) {
@@ -97,7 +97,8 @@ func TestMoveAfterExport(t *testing.T) {
 	}
 }
 
-// While the lock passes to another server it has two names, and an export is refused: the lease stays as it was.
+// While the lock passes to another server it has two names, and an export is refused: the lease
+// stays as it was.
 func TestExportWhileItMoves(t *testing.T) {
 	asked, adopt := make(chan struct{}, 10), make(chan struct{})
 	adoptNow := sync.OnceFunc(func() { close(adopt) })

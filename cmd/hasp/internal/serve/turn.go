@@ -16,8 +16,8 @@ const silence = longestWait + storeAnswer
 
 // turn lets one request after the other use a ticket, or keep a session alive, as package driver
 // demands. A new request ends the one that is under way: its client has given that up, and the
-// network has not said so yet. A request that was delivered late can end a good one in the same way;
-// that one's client is told to ask again.
+// network has not said so yet. A request that was delivered late can end a good one in the same
+// way; that one's client is told to ask again.
 type turn struct {
 	mu    sync.Mutex
 	last  *use          // of the last request that has come; nil if that is over

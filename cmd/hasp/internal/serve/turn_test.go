@@ -50,7 +50,8 @@ func TestTurn(t *testing.T) {
 	})
 }
 
-// A client goes away at the moment at which its request would get the turn: the turn is not lost, and is not given twice.
+// A client goes away at the moment at which its request would get the turn: the turn is not lost,
+// and is not given twice.
 func TestTurnGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn := newTurn()

@@ -34,8 +34,8 @@ func (t *unanswered) Wait(ctx context.Context) (driver.Verdict, error) {
 	return t.Ticket.Wait(ctx)
 }
 
-// A lock is waited for after a request to acquire it that was not answered. Its client is told what the
-// store says, and not what a ticket makes of a queue that it has not seen.
+// A lock is waited for after a request to acquire it that was not answered. Its client is told what
+// the store says, and not what a ticket makes of a queue that it has not seen.
 func TestWaitUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()

@@ -15,7 +15,7 @@ import (
 // a client that repeats its PUT ends the server's wait and takes the turn.
 //
 // Rejected: to start follow when the client asks for it. A lock in the queue is granted whether
-// anybody waits or not, and its client should hear of it.
+// a request waits or not, and its client should hear of it.
 
 // waiter waits for a lock that is in the queue. It has the lock's turn.
 type waiter struct {
@@ -29,9 +29,9 @@ type waiter struct {
 // acquire asks the store and, for as long as the request says, waits. What is not held then stays
 // in the queue, and is followed.
 //
-// Whether it queues at all is for the first request to say, by which the ticket was made. A repeated
-// one that says something else changes nothing: a place in the queue is not forgotten here while the
-// store keeps it, and a ticket that does not queue is not waited for.
+// Whether it queues at all is for the first request to say, by which the ticket was made. A
+// repeated one that says something else changes nothing: a place in the queue is not forgotten here
+// while the store keeps it, and a ticket that does not queue is not waited for.
 func (s *session) acquire(client context.Context, l *lock, wait time.Duration) (httpapi.Lock, error) {
 	u, err := s.take(client, l)
 	if err != nil {
@@ -56,8 +56,8 @@ func (s *session) acquire(client context.Context, l *lock, wait time.Duration) (
 	}
 	held, err = w.wait(time.Now().Add(wait))
 	if !held && err == nil && wait > 0 && before && s.server.isDraining() {
-		// Its client would ask again at once if told that it waits. Not where this request has made the
-		// entry: a refusal by draining says that nothing was changed.
+		// Its client would ask again at once if told that it waits. Not where this request has made
+		// the entry: a refusal by draining says that nothing was changed.
 		err = draining()
 	}
 	if held || err != nil && client.Err() == nil {

@@ -1,5 +1,5 @@
-// Package access decides who may do what at a server: by tokens, of which only hashes are stored, and by the names of
-// certificates.
+// Package access decides who may do what at a server: by tokens, of which only hashes are stored,
+// and by the names of certificates.
 package access
 
 import (
@@ -47,9 +47,9 @@ type rule struct {
 	prefix string
 }
 
-// Anybody has all rights: for a server that only this machine can reach.
-func Anybody() *Holder {
-	return &Holder{Name: "anybody", rules: []rule{{rights: []Right{Look, Lock, Operate}}}}
+// Everyone has all rights: for a server that only this machine can reach.
+func Everyone() *Holder {
+	return &Holder{Name: "everyone", rules: []rule{{rights: []Right{Look, Lock, Operate}}}}
 }
 
 // May reports whether the holder has the right to a name.
@@ -85,9 +85,9 @@ func (t *Tokens) Certificates() bool {
 //	NAME RIGHTS PREFIX sha256:HASH
 //	NAME RIGHTS PREFIX cert:COMMON-NAME
 //
-// with rights such as look,lock and a prefix of names, "" or * for all. Several lines with one name and
-// one credential add up. Empty lines, and those that begin with #, say nothing. Errors show the number of a
-// line, and nothing of a hash.
+// with rights such as look,lock and a prefix of names, "" or * for all. Several lines with one name
+// and one credential add up. Empty lines, and those that begin with #, say nothing. Errors show the
+// number of a line, and nothing of a hash.
 func Read(r io.Reader) (*Tokens, error) {
 	t := &Tokens{}
 	lines := bufio.NewScanner(r)
@@ -195,8 +195,8 @@ func (t *Tokens) FindCertificate(commonName string) *Holder {
 	return nil
 }
 
-// New draws a token and makes its line for the file. A token has 128 bits, so that its hash needs no
-// salt and no work factor: to try them all is out of reach.
+// New draws a token and makes its line for the file. A token has 128 bits, so that its hash needs
+// no salt and no work factor: to try them all is out of reach.
 func New(name, rights, prefix string) (token, line string, err error) {
 	if _, err := parseRule(rights, prefix); err != nil {
 		return "", "", err

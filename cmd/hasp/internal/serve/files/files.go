@@ -1,6 +1,6 @@
-// Package files reads the files that decide who may ask a server and what it shows of itself: tokens
-// and certificates. They are read again when they change. What cannot be used is not taken: the
-// server goes on with what it has read before, and says so.
+// Package files reads the files that decide who may ask a server and what it shows of itself:
+// tokens and certificates. They are read again when they change. What cannot be used is not taken:
+// the server goes on with what it has read before, and says so.
 package files
 
 import (
@@ -83,8 +83,8 @@ func (f *Files) readTLS() (*tls.Config, error) {
 	if !c.ClientCAs.AppendCertsFromPEM(text) {
 		return nil, fmt.Errorf("--client-ca: %s has no certificate in PEM", f.ClientCA)
 	}
-	// Required of all, also of probes: a connection without one ends before any of its bytes are read
-	// as HTTP.
+	// Required of all, also of probes: a connection without one ends before any of its bytes are
+	// read as HTTP.
 	c.ClientAuth = tls.RequireAndVerifyClientCert
 	return c, nil
 }
@@ -135,8 +135,8 @@ func trust(file string, forbidden fs.FileMode) error {
 // lookEvery is how often the files are looked at.
 const lookEvery = 5 * time.Second
 
-// Follow reads the files again when one has changed, and when again is sent something, until ctx ends.
-// set gets new tokens.
+// Follow reads the files again when one has changed, and when again is sent something, until ctx
+// ends. set gets new tokens.
 func (f *Files) Follow(ctx context.Context, again <-chan struct{}, log *slog.Logger, set func(*access.Tokens)) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -153,7 +153,8 @@ func (f *Files) Follow(ctx context.Context, again <-chan struct{}, log *slog.Log
 		if !asked && slices.Equal(now, seen) {
 			continue
 		}
-		// A pair of which one file is written and the other not yet is tried again: the other changes.
+		// A pair of which one file is written and the other not yet is tried again: the other
+		// changes.
 		seen = now
 		tokens, err := f.Read()
 		if err != nil {

@@ -27,8 +27,8 @@ type done struct {
 	Text string `json:"text"`
 }
 
-// wanted reads a request to do something. Scripts of this page send the header; a page of another site cannot, without being
-// asked by the browser first, and this server allows none.
+// wanted reads a request to do something. Scripts of this page send the header; a page of another
+// site cannot, without being asked by the browser first, and this server allows none.
 func wanted(w http.ResponseWriter, q *http.Request, h *access.Holder, r access.Right) (a act, err error) {
 	if q.Header.Get("Hasp-Page") == "" {
 		return a, httpapi.NewProblem(httpapi.Forbidden, "this is for the page: programs use /v1")
@@ -69,7 +69,8 @@ func (p *Page) evict(w http.ResponseWriter, q *http.Request, h *access.Holder) {
 	answer(w, done{"It was taken away. Its holder is told as soon as the store can tell it."})
 }
 
-// evictFor removes an entry, and has the store keep who did it and why, as hasp.Client.Evict does for its own owner.
+// evictFor removes an entry, and has the store keep who did it and why, as hasp.Client.Evict does
+// for its own owner.
 func (p *Page) evictFor(ctx context.Context, a act, by hasp.Owner) error {
 	e, ok := p.o.Store.(driver.Evicter)
 	if !ok {
@@ -93,7 +94,8 @@ func owner(q *http.Request, h *access.Holder) hasp.Owner {
 // askBound is how long a request stands in the queue.
 const askBound = 60 * time.Second
 
-// ask stands in the queue with a request to those who hold, until they have given the lock up, and takes nothing then.
+// ask stands in the queue with a request to those who hold, until they have given the lock up, and
+// takes nothing then.
 func (p *Page) ask(w http.ResponseWriter, q *http.Request, h *access.Holder) {
 	a, err := wanted(w, q, h, access.Lock)
 	if err != nil {

@@ -23,7 +23,8 @@ type change struct {
 	Ready bool     `json:"ready"` // the store was read
 }
 
-// stream writes server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+// stream writes server-sent events
+// (https://html.spec.whatwg.org/multipage/server-sent-events.html).
 type stream struct {
 	w  http.ResponseWriter
 	rc *http.ResponseController

@@ -71,8 +71,8 @@ func (p *Page) examine(ctx context.Context) {
 			p.health.warnings = found
 		}
 	}
-	// What was found before may be resolved by now: without a search there is nothing to show, and the
-	// page says so.
+	// What was found before may be resolved by now: without a search there is nothing to show, and
+	// the page says so.
 	p.health.searched, p.health.deadlocks = false, nil
 	if names, waiting := p.live.size(); names <= deadlockNames {
 		p.health.searched = true

@@ -18,9 +18,10 @@ const (
 	readBound   = 5 * time.Second // for an answer of the store
 )
 
-// live reads the store for all pages, as long as there is one. A look asks for the names, so that locks which come and go are
-// seen at once, and reads the queues of new names, and those of known ones in turn: with thousands of names a change of
-// holder is seen a few seconds later. A queue that a page shows in full is read for that page.
+// live reads the store for all pages, as long as there is one. A look asks for the names, so that
+// locks which come and go are seen at once, and reads the queues of new names, and those of known
+// ones in turn: with thousands of names a change of holder is seen a few seconds later. A queue
+// that a page shows in full is read for that page.
 type live struct {
 	client *hasp.Client
 	over   context.Context // ends with the server
@@ -34,8 +35,8 @@ type live struct {
 	stop    context.CancelFunc // of the loop, if it runs
 }
 
-// subscriber is an open page. What has changed since the last event stands until it is sent: one that reads slowly gets
-// fewer events, and not later ones.
+// subscriber is an open page. What has changed since the last event stands until it is sent: one
+// that reads slowly gets fewer events, and not later ones.
 type subscriber struct {
 	changed map[string]bool // names; guarded by live's mu
 	health  bool            // trouble has changed; the same
@@ -127,7 +128,8 @@ func (l *live) look(ctx context.Context) error {
 	return l.readAll(ctx, reads)
 }
 
-// names may take longer than readBound where there are many, on a busy machine or through a slow network, as long as more come.
+// names may take longer than readBound where there are many, on a busy machine or through a slow
+// network, as long as more come.
 func (l *live) names(ctx context.Context) (map[string]bool, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -147,8 +149,8 @@ func (l *live) names(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// due drops the names that are gone, and says which queues to read: all new ones, and of the others those that were read
-// longest ago.
+// due drops the names that are gone, and says which queues to read: all new ones, and of the others
+// those that were read longest ago.
 func (l *live) due(ctx context.Context, names map[string]bool) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,7 +193,8 @@ func (l *live) setLocked(name string, r *row) {
 	}
 }
 
-// readAll reads queues until one cannot be read: a store that is away is not asked a thousand times.
+// readAll reads queues until one cannot be read: a store that is away is not asked a thousand
+// times.
 func (l *live) readAll(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

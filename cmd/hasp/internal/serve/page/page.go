@@ -1,3 +1,9 @@
+// Package page is the web page of hasp serve: who holds what, live, with what an operator does
+// about it. It is served by the same program, and asks no other host for anything.
+//
+// The server reads the store for all pages together, while at least one is open (see live), and
+// sends each page what has changed, as server-sent events. What a page shows and does is bounded by
+// the rights of the token with which a person has signed in.
 package page
 
 import (
@@ -26,7 +32,8 @@ type Options struct {
 	Standing func() context.Context // ends with it, too, and when it is to be asked again who may do what
 	Find     func(access.Hash) *access.Holder
 
-	// Admit counts an open page of a holder, or a request in a queue, until release is called; or it refuses one more.
+	// Admit counts an open page of a holder, or a request in a queue, until release is called; or
+	// it refuses one more.
 	Admit func(h *access.Holder) (release func(), err error)
 }
 
@@ -150,7 +157,8 @@ func file(kind, text string) func(http.ResponseWriter, *http.Request, *access.Ho
 	}
 }
 
-// Protect sets the headers by which a browser keeps other pages out, and this one from asking other hosts.
+// Protect sets the headers by which a browser keeps other pages out, and this one from asking other
+// hosts.
 func Protect(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	h.Set("X-Frame-Options", "DENY")

@@ -14,12 +14,12 @@ import (
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 )
 
-// firstRows is how many rows the server writes into the page, so that there is something to see before its script runs, and
-// where none does.
+// firstRows is how many rows the server writes into the page, so that there is something to see
+// before its script runs, and where none does.
 const firstRows = 50
 
-// index is the page, or where a person signs in. The text is put together by hand: a package for templates would make the program
-// a third larger.
+// index is the page, or where a person signs in. The text is put together by hand: a package for
+// templates would make the program a third larger.
 func (p *Page) index(w http.ResponseWriter, q *http.Request, h *access.Holder) {
 	if h == nil {
 		words := ""
@@ -41,7 +41,8 @@ func (p *Page) index(w http.ResponseWriter, q *http.Request, h *access.Holder) {
 	fill(w, document, map[string]string{"STORE": p.o.Store.String(), "WHO": h.Name, "SIGNED": signedIn, "!ROWS": body.String()})
 }
 
-// fill writes a document with @KEY@ replaced. Values are text; those whose key begins with ! are HTML.
+// fill writes a document with @KEY@ replaced. Values are text; those whose key begins with ! are
+// HTML.
 func fill(w http.ResponseWriter, document string, values map[string]string) {
 	var pairs []string
 	for key, value := range values {
@@ -53,7 +54,8 @@ func fill(w http.ResponseWriter, document string, values map[string]string) {
 	_, _ = strings.NewReplacer(pairs...).WriteString(w, document) // to a browser that may have gone
 }
 
-// first are the rows that the page shows first: those with the longest queues, as far as they are known.
+// first are the rows that the page shows first: those with the longest queues, as far as they are
+// known.
 func (p *Page) first(ctx context.Context, h *access.Holder) []*row {
 	rows, _, ready := p.live.all(&subscriber{})
 	all := slices.Collect(maps.Values(rows))
@@ -65,7 +67,8 @@ func (p *Page) first(ctx context.Context, h *access.Holder) []*row {
 	return all[:min(len(all), firstRows)]
 }
 
-// readFirst reads some queues. A store that does not answer soon leaves the page empty at first, and its script says why.
+// readFirst reads some queues. A store that does not answer soon leaves the page empty at first,
+// and its script says why.
 func (p *Page) readFirst(ctx context.Context, h *access.Holder) (all []*row) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -79,7 +79,8 @@ func milli(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// same reports that a page need not be told of b after a. A TTL that is read a little later is the same one.
+// same reports that a page need not be told of b after a. A TTL that is read a little later is the
+// same one.
 func (r *row) same(b *row) bool {
 	if b == nil || abs(r.Expires-b.Expires) > 1000 || abs(r.Closed-b.Closed) > 1000 {
 		return false
