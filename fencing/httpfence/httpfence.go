@@ -125,7 +125,7 @@ const (
 
 // readBody reads the body into memory, or answers why it cannot.
 func readBody(w http.ResponseWriter, r *http.Request) bool {
-	if r.Body == nil || r.Body == http.NoBody {
+	if r.Body == nil {
 		return true
 	}
 	rc := http.NewResponseController(w)
