@@ -76,7 +76,6 @@ func TestSweepsAmongLocks(t *testing.T) {
 				ageing.Lock()
 				sqlkit.Exec(t, db, fmt.Sprintf("UPDATE %s%s SET seq = seq - 7200000000", prefix, tokens))
 				ageing.Unlock()
-				despiteDeadlocks(t, db, fmt.Sprintf("UPDATE %srows SET looked = 0", prefix))
 				despiteDeadlocks(t, db, fmt.Sprintf("UPDATE %sstore SET swept = '1970-01-01'", prefix))
 				despiteDeadlocks(t, db, fmt.Sprintf("CALL %ssweep_1(3600000000)", prefix))
 			}
