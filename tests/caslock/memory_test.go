@@ -94,10 +94,13 @@ func (h hashed) swap(ctx context.Context, r caslock.Record, old caslock.Version,
 			now = version(h.putLocked(r))
 		}
 	})
-	if err == nil && conflict {
-		err = caslock.ErrConflict
+	if err != nil { // it may still be done: what it says is not for us any more
+		return caslock.Absent, err
 	}
-	return now, err
+	if conflict {
+		return caslock.Absent, caslock.ErrConflict
+	}
+	return now, nil
 }
 
 func (c *contents) putLocked(r caslock.Record) stored {
@@ -126,12 +129,15 @@ func (h hashed) list(ctx context.Context, prefix string, yield func(stored) bool
 			}
 		}
 	})
+	if err != nil {
+		return err
+	}
 	for _, s := range all {
 		if !yield(s) {
 			break
 		}
 	}
-	return err
+	return nil
 }
 
 func (n numbered) Number(v caslock.Version) (uint64, error) {
