@@ -54,7 +54,7 @@ func (l *Lease) Export() (string, error) {
 	if err == nil || errors.As(err, new(*LostError)) {
 		return text, err
 	}
-	return "", l.entry.session.client.wrap(nil, "export", l.Name(), err)
+	return "", l.entry.session.client.wrap(context.Background(), "export", l.Name(), err)
 }
 
 func (l *Lease) export() (string, error) {
