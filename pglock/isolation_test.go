@@ -129,15 +129,3 @@ func TestStoppedInTransaction(t *testing.T) {
 		t.Error("the transaction has gone on")
 	}
 }
-
-// overSQL is a store over database/sql.
-func overSQL(t testing.TB, serverURL string) driver.Backend {
-	t.Helper()
-	db := stdlib.OpenDB(*pgxConfig(t, serverURL))
-	t.Cleanup(func() { db.Close() })
-	b, err := pglock.NewDB(t.Context(), db, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}

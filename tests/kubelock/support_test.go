@@ -113,7 +113,3 @@ func (c cluster) open(t testing.TB, namespace string) driver.Backend {
 	}
 	return b
 }
-
-func leasePath(namespace, name string) string {
-	return "/apis/coordination.k8s.io/v1/namespaces/" + namespace + "/leases/" + name
-}
