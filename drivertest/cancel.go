@@ -255,7 +255,7 @@ func testCancelNotByTheStore(e *env) {
 			_, err := c.Mutex(name).Lock(context.Background())
 			e.notTheCallers("lock", err)
 		case withheld == callLeave && e.traits.Liveness == driver.ProcessBound:
-			// Nothing ever takes the lock away, so that a release waits for as long as its caller does.
+			// Nothing ever takes the lock away, so that a release waits as long as its caller does.
 		case e.traits.Values:
 			term, err := c.Election(name).Campaign(e.ctx(), nil)
 			if err != nil {
