@@ -214,12 +214,8 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 				changed()
 			}
 		}
-		select {
-		case <-news:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-b.done.Done():
-			return errClosed
+		if err := b.await(ctx, news); err != nil {
+			return err
 		}
 	}
 }

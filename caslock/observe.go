@@ -184,13 +184,21 @@ func (b *backend) observe(ctx context.Context, r Record) error {
 		if v.loaded && (v.record.identity() != r.identity() || v.over()) {
 			return nil
 		}
-		select {
-		case <-news:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-b.done.Done():
-			return errClosed
+		if err := b.await(ctx, news); err != nil {
+			return err
 		}
+	}
+}
+
+// await waits for the next change that a follower sees.
+func (b *backend) await(ctx context.Context, news <-chan struct{}) error {
+	select {
+	case <-news:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-b.done.Done():
+		return errClosed
 	}
 }
 
