@@ -19,7 +19,7 @@ type Options struct {
 	Poll   time.Duration // how often a waiter reads where the store has no watch; default 1 s, the least there is in production
 
 	// Resolution is the smallest difference between two stamps that the store keeps, and that
-	// others who read its records can see. Default: none is needed.
+	// others who read its records can see. TTLs are whole multiples of it. Default: none is needed.
 	Resolution time.Duration
 
 	// Retention is for how long a free record is kept at least, if the store is a Deleter. Default:
@@ -84,6 +84,12 @@ func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 	}
 	if b.done.Err() != nil {
 		return nil, 0, errClosed
+	}
+	if r := b.opts.Resolution; r > 0 && o.TTL%r != 0 {
+		return nil, 0, fmt.Errorf("%w: %s keeps TTLs in steps of %s, not %s", driver.ErrInvalid, b, r, o.TTL)
+	}
+	if timed, ok := b.store.(Timed); ok {
+		timed.Opened(o.TTL)
 	}
 	s := &session{backend: b, opts: o, tickets: map[string]*ticket{}, leaving: map[*ticket]bool{}}
 	s.done, s.finish = context.WithCancel(b.done)

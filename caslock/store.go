@@ -78,6 +78,13 @@ type Watcher interface {
 	Watch(ctx context.Context, name string, changed func(Record, Version)) error
 }
 
+// Timed is a Store that is told the TTL of each session when it opens, to bound each request by a
+// part of it: one that is never answered (the server hangs, the connection has died) must leave
+// time for another attempt.
+type Timed interface {
+	Opened(ttl time.Duration)
+}
+
 // Sequencer is a Store whose versions are numbers that only grow, also over deletions of the
 // record.
 type Sequencer interface {

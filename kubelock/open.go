@@ -118,6 +118,7 @@ func client(config *rest.Config, protocol string) (*rest.RESTClient, error) {
 	c.GroupVersion, c.APIPath = &coordination.SchemeGroupVersion, "/apis"
 	c.NegotiatedSerializer = codecs
 	c.QPS, c.RateLimiter = -1, nil
+	c.WarningHandler = rest.NoWarnings{} // the library would write them to stderr
 	c.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 10 * time.Second}).DialContext
 	if protocol != "" {
 		c.TLSClientConfig.NextProtos = []string{protocol}

@@ -7,10 +7,13 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	coordination "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
@@ -23,7 +26,31 @@ type store struct {
 	namespace, host string
 	client          *rest.RESTClient // reads and writes
 	watches         *rest.RESTClient
+	ttl             atomic.Int64 // the shortest of the sessions, in nanoseconds; 0: there was none
 }
+
+// Opened notes a session's TTL.
+func (s *store) Opened(ttl time.Duration) {
+	for {
+		least := s.ttl.Load()
+		if least != 0 && least <= int64(ttl) || s.ttl.CompareAndSwap(least, int64(ttl)) {
+			return
+		}
+	}
+}
+
+// bounded ends a request that is not answered within half of the TTL. Over HTTP/1.1 that closes its
+// connection, which may be dead, and the next attempt opens another.
+func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	bound := time.Duration(s.ttl.Load()) / 2
+	if bound == 0 {
+		bound = withoutSession
+	}
+	return context.WithTimeout(ctx, bound)
+}
+
+// withoutSession bounds the requests of a backend that nothing was opened on: doctor's, a list's.
+const withoutSession = 10 * time.Second
 
 func (s *store) String() string {
 	host := s.host
@@ -36,9 +63,7 @@ func (s *store) String() string {
 // Close ends the connections that are idle; the others end with their requests.
 func (s *store) Close() error {
 	for _, c := range []*rest.RESTClient{s.client, s.watches} {
-		if c.Client != nil {
-			c.Client.CloseIdleConnections()
-		}
+		utilnet.CloseIdleConnectionsFor(c.Client.Transport) // http.Client's does not see through the wrappers
 	}
 	return nil
 }
@@ -55,8 +80,10 @@ func (s *store) on(c *rest.RESTClient, verb, name string) *rest.Request {
 
 // Load reads from etcd, not from the API server's cache: no resourceVersion is given.
 func (s *store) Load(ctx context.Context, name string) (caslock.Record, caslock.Version, error) {
+	within, cancel := s.bounded(ctx)
+	defer cancel()
 	l := &coordination.Lease{}
-	err := s.on(s.client, http.MethodGet, objectName(name)).Do(ctx).Into(l)
+	err := s.on(s.client, http.MethodGet, objectName(name)).Do(within).Into(l)
 	if apierrors.IsNotFound(err) {
 		return caslock.Record{}, caslock.Absent, nil
 	}
@@ -87,8 +114,10 @@ func (s *store) Swap(ctx context.Context, r caslock.Record, old caslock.Version)
 		}
 		request = s.on(s.client, http.MethodPut, name)
 	}
+	within, cancel := s.bounded(ctx)
+	defer cancel()
 	now := &coordination.Lease{}
-	err := request.Body(lease(r, before)).Do(ctx).Into(now)
+	err := request.Body(lease(r, before)).Do(within).Into(now)
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return caslock.Absent, caslock.ErrConflict
@@ -100,15 +129,22 @@ func (s *store) Swap(ctx context.Context, r caslock.Record, old caslock.Version)
 	return version(now)
 }
 
+func (s *store) page(ctx context.Context, c *rest.RESTClient, o *meta.ListOptions) (*coordination.LeaseList, error) {
+	within, cancel := s.bounded(ctx)
+	defer cancel()
+	page := &coordination.LeaseList{}
+	err := s.on(c, http.MethodGet, "").VersionedParams(o, parameters).Do(within).Into(page)
+	return page, s.explain(ctx, err)
+}
+
 // listed is how many Leases one request reads.
 const listed = 500
 
 func (s *store) List(ctx context.Context, prefix string, yield func(caslock.Record, caslock.Version) bool) error {
 	for next := ""; ; {
-		page := &coordination.LeaseList{}
-		err := s.on(s.client, http.MethodGet, "").VersionedParams(&meta.ListOptions{Limit: listed, Continue: next}, parameters).Do(ctx).Into(page)
+		page, err := s.page(ctx, s.client, &meta.ListOptions{Limit: listed, Continue: next})
 		if err != nil {
-			return s.explain(ctx, err)
+			return err
 		}
 		for i := range page.Items {
 			r, v, err := read(&page.Items[i])
@@ -130,28 +166,21 @@ func (s *store) List(ctx context.Context, prefix string, yield func(caslock.Reco
 func (s *store) Watch(ctx context.Context, name string, changed func(caslock.Record, caslock.Version)) error {
 	object := objectName(name)
 	only := meta.ListOptions{FieldSelector: "metadata.name=" + object}
-	page := &coordination.LeaseList{}
-	if err := s.on(s.watches, http.MethodGet, "").VersionedParams(&only, parameters).Do(ctx).Into(page); err != nil {
-		return s.explain(ctx, err)
-	}
-	tell := func(l *coordination.Lease) error {
-		if l == nil {
-			changed(caslock.Record{Name: name}, caslock.Absent)
-			return nil
-		}
-		r, v, err := read(l)
-		if err != nil {
-			return err
-		}
-		changed(r, v)
-		return nil
-	}
-	var first *coordination.Lease
-	if len(page.Items) > 0 {
-		first = &page.Items[0]
-	}
-	if err := tell(first); err != nil {
+	page, err := s.page(ctx, s.watches, &only)
+	if err != nil {
 		return err
+	}
+	// A Lease that hasp does not understand tells nothing: a client that wants the lock is refused when
+	// it asks, and a watch that ended here would be begun again at once, and so on.
+	tell := func(l *coordination.Lease) {
+		if r, v, err := read(l); err == nil {
+			changed(r, v)
+		}
+	}
+	if len(page.Items) > 0 {
+		tell(&page.Items[0])
+	} else {
+		changed(caslock.Record{Name: name}, caslock.Absent)
 	}
 	only.Watch, only.ResourceVersion = true, page.ResourceVersion
 	w, err := s.on(s.watches, http.MethodGet, "").VersionedParams(&only, parameters).Watch(ctx)
@@ -161,18 +190,14 @@ func (s *store) Watch(ctx context.Context, name string, changed func(caslock.Rec
 	defer w.Stop()
 	for {
 		select {
-		case e, open := <-w.ResultChan():
-			l, isLease := e.Object.(*coordination.Lease)
-			switch {
-			case !open:
-				return errWatchEnded
-			case !isLease: // an error, of a revision that is compacted say: list anew
+		case e := <-w.ResultChan():
+			switch l, isLease := e.Object.(*coordination.Lease); {
+			case !isLease: // it has ended, or is an error, of a revision that is compacted say: list anew
 				return errWatchEnded
 			case e.Type == watch.Deleted:
-				l = nil
-			}
-			if err := tell(l); err != nil {
-				return err
+				changed(caslock.Record{Name: name}, caslock.Absent)
+			default:
+				tell(l)
 			}
 		case <-ctx.Done():
 			return ctx.Err()
@@ -188,8 +213,10 @@ func (s *store) Delete(ctx context.Context, name string, old caslock.Version) er
 	if err != nil {
 		return err
 	}
+	within, cancel := s.bounded(ctx)
+	defer cancel()
 	o := &meta.DeleteOptions{Preconditions: &meta.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion}}
-	return s.explain(ctx, s.on(s.client, http.MethodDelete, objectName(name)).Body(o).Do(ctx).Error())
+	return s.explain(ctx, s.on(s.client, http.MethodDelete, objectName(name)).Body(o).Do(within).Error())
 }
 
 func (s *store) noNamespace(err error) bool {
@@ -204,6 +231,8 @@ func (s *store) explain(ctx context.Context, err error) error {
 	}
 	wrap := func(kind error, text string) error { return fmt.Errorf("%w: %s: %s", kind, s, text) }
 	switch {
+	case errors.Is(err, context.DeadlineExceeded): // ours, not the caller's
+		return fmt.Errorf("%s: no answer in time", s)
 	case s.noNamespace(err):
 		return wrap(driver.ErrInvalid, "there is no such namespace: kubectl create namespace "+s.namespace)
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "being terminated"):
