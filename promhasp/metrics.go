@@ -1,8 +1,22 @@
+// Package promhasp counts what a hasp client does, for Prometheus.
+//
+//	metrics := promhasp.New(promhasp.Options{})
+//	prometheus.MustRegister(metrics)
+//	client, err := hasp.Open(ctx, url, hasp.WithObserver(metrics))
+//
+// Lock names are not labels unless [Options].Name makes them so: a name per order would be a
+// time series per order, and several of most metrics: every result and every reason of a loss
+// is counted from 0 on, so that rate and increase see the first of its kind.
+//
+// docs/grafana/hasp.json is a dashboard of these metrics. Package otelhasp measures the same
+// for OpenTelemetry.
 package promhasp
 
 import (
+	"context"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -156,4 +170,52 @@ func (m *Metrics) Observe(e hasp.Event) {
 		m.renewal.WithLabelValues(e.Backend).Observe(e.Took.Seconds())
 		m.margin.WithLabelValues(e.Backend).Set(e.Remaining.Seconds())
 	}
+}
+
+// Queues reads the queues of some locks whenever Prometheus scrapes: the waiters on all machines,
+// not only here. Name the few that matter; each costs a request per scrape.
+//
+// A queue that cannot be read within timeout (0: 5 s), which bounds all of them together, leaves
+// hasp_queue_up at 0 and has no numbers, rather than old ones.
+func Queues(c *hasp.Client, timeout time.Duration, names ...string) prometheus.Collector {
+	return &queues{client: c, timeout: timeout, names: names}
+}
+
+type queues struct {
+	client  *hasp.Client
+	timeout time.Duration
+	names   []string
+}
+
+var (
+	queueLabels  = []string{"store", "name"}
+	queueUp      = prometheus.NewDesc("hasp_queue_up", "1 if the queue could be read.", queueLabels, nil)
+	queueHolders = prometheus.NewDesc("hasp_queue_holders", "Entries that hold the lock.", queueLabels, nil)
+	queueWaiters = prometheus.NewDesc("hasp_queue_waiters", "Entries that wait for the lock.", queueLabels, nil)
+	queueOldest  = prometheus.NewDesc("hasp_queue_oldest_waiter_seconds", "How long the first in line has waited, by its own clock.", queueLabels, nil)
+)
+
+// Describe is prometheus.Collector's.
+func (q *queues) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{queueUp, queueHolders, queueWaiters, queueOldest} {
+		ch <- d
+	}
+}
+
+// Collect is prometheus.Collector's.
+func (q *queues) Collect(ch chan<- prometheus.Metric) {
+	store := q.client.Backend().String()
+	metering.Lengths(context.Background(), q.client, q.timeout, q.names, func(name string, l metering.Length, err error) {
+		gauge := func(d *prometheus.Desc, v float64) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, store, name)
+		}
+		if err != nil {
+			gauge(queueUp, 0)
+			return
+		}
+		gauge(queueUp, 1)
+		gauge(queueHolders, float64(l.Holders))
+		gauge(queueWaiters, float64(l.Waiters))
+		gauge(queueOldest, l.Oldest.Seconds())
+	})
 }
