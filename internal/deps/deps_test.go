@@ -24,7 +24,11 @@ var reasons = map[string]string{
 	"github.com/anishathalye/porcupine":   "checks recorded histories for linearizability; tests only",
 	"github.com/bsm/redislock":            "redislock's tests contend with it for the same keys; tests only",
 	"github.com/go-redsync/redsync/v4":    "the same; tests only",
+	"github.com/caddyserver/certmagic":    "adapters: the certificates that machines get in turn",
 	"github.com/go-co-op/gocron/v2":       "gocronhasp: the scheduler whose jobs it locks",
+	"github.com/pressly/goose/v3":         "adapters: the migrations that it locks",
+	"github.com/robfig/cron/v3":           "adapters: the scheduler whose jobs it locks",
+	"github.com/tus/tusd/v2":              "adapters: the uploads that servers share",
 	"github.com/go-sql-driver/mysql":      "mysqllock's client; tests of sqlfence's dialect",
 	"github.com/go-zookeeper/zk":          "zklock's client; the only one in Go that is maintained",
 	"github.com/jackc/pgx/v5":             "pglock's and pgxfence's client; database/sql alone cannot wait for notifications",
@@ -112,6 +116,14 @@ var mayImport = map[string][]string{
 	"./promhasp":   {".", "./internal/metering", "github.com/prometheus/client_golang"},
 	"./otelhasp":   {".", "./internal/metering", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"},
 	"./gocronhasp": {".", "github.com/go-co-op/gocron/v2"},
+
+	// Locks of other libraries, each in a package that links that library alone.
+	"./adapters/goosehasp":          {".", "./adapters/internal/held", "github.com/pressly/goose/v3"},
+	"./adapters/certmagichasp":      {".", "./adapters/internal/held", "github.com/caddyserver/certmagic"},
+	"./adapters/tusdhasp":           {".", "github.com/tus/tusd/v2"},
+	"./adapters/cronhasp":           {".", "github.com/robfig/cron/v3"},
+	"./adapters/internal/held":      {"."},
+	"./adapters/internal/processes": {"."}, // tests only
 
 	"./internal/metering": {"."}, // what promhasp and otelhasp measure, in the terms of neither
 

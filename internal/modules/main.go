@@ -23,7 +23,7 @@ const root = "github.com/hasplock/hasp"
 // published are the directories of the modules that programs import, and the command last.
 var published = []string{
 	".", "etcdlock", "kubelock", "mysqllock", "pglock", "redislock", "redislock/goredis", "s3lock", "zklock",
-	"gocronhasp", "otelhasp", "promhasp", "drivertest/programs", "cmd/hasp",
+	"adapters", "gocronhasp", "otelhasp", "promhasp", "drivertest/programs", "cmd/hasp",
 }
 
 // unpublished are those of the modules that no program imports.
