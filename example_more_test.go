@@ -207,40 +207,6 @@ func ExampleElection_pausedLeader() {
 	// two leads, the first holds: false
 }
 
-// A process that is replaced by a newer one hands its lock on. How the text gets there (a
-// pipe, an inherited file, an environment variable) is for the two to agree on.
-func ExampleLease_Export() {
-	ctx := context.Background()
-	store := memlock.New()
-	client := func() *hasp.Client {
-		c, err := hasp.New(store.Backend())
-		if err != nil {
-			panic(err)
-		}
-		return c
-	}
-	before, after, waiter := client(), client(), client()
-	defer after.Close()
-	defer waiter.Close()
-
-	old, _ := before.Mutex("deploy").Lock(ctx)
-	text, err := old.Export() // end all writes first
-	fmt.Println("old:", old.Held(), err)
-
-	lease, err := after.Import(ctx, text)
-	fmt.Println("new:", lease.Held(), lease.Token() == old.Token(), err)
-	before.Close() // only now: closing releases a lease that was not imported
-
-	_, err = waiter.Mutex("deploy").TryLock(ctx)
-	fmt.Println("others:", errors.Is(err, hasp.ErrBusy))
-	fmt.Println(lease.Release(ctx))
-	// Output:
-	// old: false <nil>
-	// new: true true <nil>
-	// others: true
-	// <nil>
-}
-
 // syncLocker is a lock for code that asks for a sync.Locker, and so knows neither contexts nor
 // errors. Such code cannot stop its work when the lock is lost: failed, which is told at once, ends
 // the program (log.Fatal). It must not return from a Lock that has failed.

@@ -60,8 +60,8 @@ func (s *session) checkLate() {
 }
 
 // expireLate ends one entry as the session's end would, and removes what is left of it in the store
-// when its time there is over (see untilOverLocked). A release under way, or an export, goes on: it
-// removes its entry itself, and is ended like others (checkLeaving).
+// when its time there is over (see untilOverLocked). A release under way goes on: it removes its
+// entry itself, and is ended like others (checkLeaving).
 func (s *session) expireLate(e *entry) {
 	s.mu.Lock()
 	l, isLate := s.late[e]

@@ -52,7 +52,7 @@ func (l *Lease) ID() string { return l.entry.id }
 // than it has seen.
 //
 // A token names what the store has granted. Leases that share one grant share its token:
-// those taken again with [Reentrant], and those handed on with [LocalHandOver] or [Lease.Export].
+// those taken again with [Reentrant], and those handed on with [LocalHandOver].
 func (l *Lease) Token() uint64 { return l.entry.token }
 
 // Held reports whether the lease may be relied on at this moment. It is computed from the

@@ -148,6 +148,20 @@ func TestDowngradeKeepsOrder(t *testing.T) {
 	})
 }
 
+// sessionBound has tickets with no optional method.
+type sessionBound struct{ driver.Backend }
+
+func (b sessionBound) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	s, granted, err := b.Backend.Open(ctx, o)
+	return boundSession{s}, granted, err
+}
+
+type boundSession struct{ driver.Session }
+
+func (s boundSession) Ticket(r driver.Request) driver.Ticket {
+	return struct{ driver.Ticket }{s.Session.Ticket(r)}
+}
+
 func TestDowngradeRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _, _ := pair(t)

@@ -245,6 +245,27 @@ type Downgrader interface {
 	Downgrade(ctx context.Context, units int64) error
 }
 
+// Adopter is a Ticket that can take over another session's held entry instead of making a new one.
+// It is for stores whose entries do not end with a connection. A server of hasp serve needs it, to
+// go on with what a client holds at another server.
+type Adopter interface {
+	// Adopt makes the entry that holds under the ticket's name with this ID and Seq the
+	// ticket's own, in one step and in its place: the Seq, the units, the capacity and the
+	// value stay as they are, its ID, Owner and Since become the request's, and it lives and
+	// dies with the ticket's session from then on. No other entry is granted anything meanwhile.
+	//
+	// The ID changes so that all that the old owner still sends (renewals, a Leave, a second
+	// Adopt by somebody else) finds nothing. Its session goes on telling Gone for the old ID,
+	// as for any entry that is missing. The Seq stays: a higher one would be higher than those of the
+	// waiters behind. The roads not taken are the same ID under another session, which a late Leave
+	// by the ID would remove, and to release and enqueue anew, which leaves a gap.
+	//
+	// An entry whose session has expired, that waits, or whose units or capacity are not
+	// those of the request is not adopted: ErrGone, as if it were not there. Called again,
+	// Adopt finds the entry that it has adopted.
+	Adopt(ctx context.Context, id string, seq uint64) (Verdict, error)
+}
+
 // Watcher is a Backend that can follow a name without asking again and again.
 type Watcher interface {
 	// Watch calls changed once as soon as the watch stands, then after every change of

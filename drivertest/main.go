@@ -55,8 +55,7 @@ type order struct {
 
 // report is a line that a child writes to the suite.
 type report struct {
-	Event   string    // ready, waiting, requeued, acquired, failed, released, exported, answer, done
-	Text    string    `json:",omitempty"` // of the export
+	Event   string    // ready, waiting, requeued, acquired, failed, released, answer, done
 	ID      string    `json:",omitempty"`
 	Token   uint64    `json:",omitempty"`
 	Error   string    `json:",omitempty"`
@@ -151,13 +150,6 @@ func (w *worker) obey(o order) {
 			r = r.with(err)
 		}
 		w.tell(r)
-	case "export":
-		text, err := w.lease.Export()
-		if err != nil {
-			w.tell(report{Event: "failed"}.with(err))
-			return
-		}
-		w.tell(report{Event: "exported", Text: text})
 	default:
 		w.tell(report{Event: "failed", Error: "unknown order " + o.Do})
 	}

@@ -12,15 +12,14 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// A held lease passes from client to client, and no other gets in between.
+// A held entry passes from session to session, and no other gets in between.
 var transferTests = needing(needsAdopter, []test{
-	{name: "Moved", run: testTransfer},
-	{name: "Readers", needs: needsShared, run: testTransferReader},
-	{name: "OneImporter", run: testTransferOnce},
-	{name: "Unclaimed", run: testTransferUnclaimed},
+	{name: "Moved", run: testMoved},
+	{name: "Readers", needs: needsShared, run: testAdoptReader},
+	{name: "OneAdopter", run: testAdoptOnce},
 	{name: "Adopt", run: testAdopt},
 	{name: "AdoptRefused", run: testAdoptRefused},
-	{name: "Killed", processes: true, run: testTransferKilled},
+	{name: "Killed", processes: true, run: testAdoptKilled},
 })
 
 func needsAdopter(e *env) string {
@@ -28,113 +27,99 @@ func needsAdopter(e *env) string {
 	return unless(ok, "to hand a held entry on")
 }
 
-// export ends a lease here, and returns what another needs to take it over.
-func (e *env) export(l *hasp.Lease) string {
+// adopts has a session take over an entry.
+func (e *env) adopts(s driver.Session, mine driver.Request, id string, token uint64) driver.Ticket {
 	e.Helper()
-	work := l.Context()
-	text, err := l.Export()
-	if err != nil {
-		e.Fatalf("export: %v", err)
+	t := s.Ticket(mine)
+	v, err := t.(driver.Adopter).Adopt(e.ctx(), id, token)
+	e.slowIfUnknown(err)
+	if err != nil || !v.Held || v.Token != token {
+		e.Fatalf("adopt: %+v, %v", v, err)
 	}
-	if l.Held() || work.Err() == nil {
-		e.Error("S5: held after the export")
-	}
-	e.wantErr("after the export", l.Err(), hasp.ErrNotHeld)
-	return text
+	return t
 }
 
-// S1, S2, S6: the lease moves with its place and its token, the waiter behind it waits on,
-// the old owner can do nothing to it any more, not even by closing, and the next token is
-// higher.
-func testTransfer(e *env) {
-	b, name, c, other, waiter := e.backend(), e.name(), e.client(), e.client(), e.client()
-	l := e.must(c.Mutex(name).Lock(e.ctx()))
+// S1, S2: the entry moves with its place and its token, the waiter behind it waits on, the old
+// session can do nothing to it any more, not even by closing, and the next token is higher.
+func testMoved(e *env) {
+	b, name, waiter := e.backend(), e.name(), e.client()
+	s, other := e.session(b, nil), e.session(e.backend(), nil)
+	r, mine := e.whole(name), e.whole(name)
+	old, v := e.enter(s, r)
+	v = e.holds(old, v)
 	next := waiter.queue(waiter.Mutex(name).Lock)
-	text := e.export(l)
-	e.wantErr("release of what was exported", l.Release(e.ctx()), hasp.ErrNotHeld)
-	next.blocked("the lock is on its way")
-	got := e.must(other.Import(e.ctx(), text, hasp.Note("imported")))
-	if !got.Held() || got.Name() != name || got.Token() != l.Token() || got.ID() == l.ID() {
-		e.Errorf("imported %q, held %t, token %d of %d, id %s of %s", got.Name(), got.Held(), got.Token(), l.Token(), got.ID(), l.ID())
+	t := e.adopts(other, mine, r.ID, v.Token)
+	next.blocked("the entry has moved")
+	if err := e.once(s.Close(e.ctx())); err != nil {
+		e.Fatalf("close of the session before: %v", err)
 	}
-	_, err := c.Import(e.ctx(), text)
-	e.wantErr("a second import", err, hasp.ErrNotHeld)
-	if q, err := other.Inspect(e.ctx(), name); err != nil || len(q.Holders) != 1 || q.Holders[0].Owner.Note != "imported" {
-		e.Errorf("shown as %+v, %v", q, err)
+	if _, err := e.renew(other); err != nil {
+		e.Fatalf("renewal: %v", err)
 	}
-	if err := c.Close(); err != nil {
-		e.Errorf("close of the exporter: %v", err)
-	}
-	e.lastsATerm(got)
-	next.blocked("the importer holds")
-	e.release(got)
+	next.blocked("another session has adopted the lock")
+	e.leave(t)
 	last := next.lease()
-	if e.traits.Fencing && last.Token() <= got.Token() {
-		e.violated("token %d after %d", last.Token(), got.Token())
+	if e.traits.Fencing && last.Token() <= v.Token {
+		e.violated("token %d after %d", last.Token(), v.Token)
 	}
 	e.release(last)
 	e.empty(b, name)
 }
 
-// A reader is transferred among readers, and still keeps writers out.
-func testTransferReader(e *env) {
-	name, c, other := e.name(), e.client(), e.client()
+// A reader moves among readers, and still keeps writers out.
+func testAdoptReader(e *env) {
+	name, c := e.name(), e.client()
 	stays := e.must(c.RWMutex(name).RLock(e.ctx()))
-	got := e.must(other.Import(e.ctx(), e.export(e.must(c.RWMutex(name).RLock(e.ctx())))))
+	r := e.request(name, 1, driver.Whole)
+	old, v := e.enter(e.session(e.backend(), nil), r)
+	v = e.holds(old, v)
+	t := e.adopts(e.session(e.backend(), nil), e.request(name, 1, driver.Whole), r.ID, v.Token)
 	e.release(stays)
 	_, err := c.RWMutex(name).TryLock(e.ctx())
-	e.wantErr("a writer beside the imported reader", err, hasp.ErrBusy)
+	e.wantErr("a writer beside the adopted reader", err, hasp.ErrBusy)
 	e.release(e.must(c.RWMutex(name).TryRLock(e.ctx())))
-	e.release(got)
+	e.leave(t)
 	e.release(e.must(c.RWMutex(name).TryLock(e.ctx())))
 }
 
-// S1: of several clients with the same text one imports.
-func testTransferOnce(e *env) {
-	name := e.name()
-	cs := e.clients(4)
+// S1: of several sessions that ask for the same entry at once one adopts it.
+func testAdoptOnce(e *env) {
+	name, from := e.name(), e.session(e.backend(), nil)
+	var to []driver.Session
+	for range 4 {
+		to = append(to, e.session(e.backend(), nil))
+	}
 	for range 3 {
-		text := e.export(e.must(cs[0].Mutex(name).Lock(e.ctx())))
+		r := e.whole(name)
+		old, v := e.enter(from, r)
+		v = e.holds(old, v)
 		var wg sync.WaitGroup
-		var won atomic.Pointer[hasp.Lease]
+		var winner atomic.Pointer[driver.Ticket]
 		var wins atomic.Int32
-		for _, c := range cs {
+		for _, s := range to {
+			t := s.Ticket(e.whole(name))
 			wg.Go(func() {
-				l, err := c.Import(e.ctx(), text)
+				err := adopting(e.ctx(), t, r.ID, v.Token)
+				e.slowIfUnknown(err)
 				switch {
 				case err == nil:
 					wins.Add(1)
-					won.Store(l)
-				case !errors.Is(err, hasp.ErrNotHeld):
-					e.Errorf("import: %v", err)
+					winner.Store(&t)
+				case !errors.Is(err, driver.ErrGone):
+					e.Errorf("adopt: %v", err)
 				}
 			})
 		}
 		wg.Wait()
 		if n := wins.Load(); n != 1 {
-			e.Fatalf("%d imported the same lease", n)
+			e.Fatalf("%d adopted the same entry", n)
 		}
-		e.release(won.Load())
+		e.leave(*winner.Load())
 	}
 }
 
-// L4: a lease that is not imported is given back while its exporter lives, and cannot be imported
-// then.
-func testTransferUnclaimed(e *env) {
-	b, name, c, waiter := e.backend(), e.name(), e.client(), e.client()
-	text := e.export(e.must(c.Mutex(name).Lock(e.ctx())))
-	next := waiter.queue(waiter.Mutex(name).Lock)
-	l := next.lease()
-	_, err := waiter.Import(e.ctx(), text)
-	e.wantErr("import of what another holds", err, hasp.ErrNotHeld)
-	e.release(l)
-	_, err = waiter.Import(e.ctx(), text)
-	e.wantErr("import of what is free", err, hasp.ErrNotHeld)
-	e.empty(b, name)
-}
-
-// S8: the answer is lost, and the same is asked again. What the old owner still sends finds
-// nothing, and its session is told at the next renewal, as of any entry that is missing.
+// S8: the answer is lost, and the same is asked again. What the old session still sends finds
+// nothing, and it is told at the next renewal, as of any entry that is missing.
 func testAdopt(e *env) {
 	b, name := e.backend(), e.name()
 	told := make(chan string, 16)
@@ -150,13 +135,9 @@ func testAdopt(e *env) {
 		}
 	}
 	mine := e.whole(name)
-	t := other.Ticket(mine)
-	for range 2 {
-		got, err := t.(driver.Adopter).Adopt(e.ctx(), r.ID, v.Token)
-		e.slowIfUnknown(err)
-		if err != nil || !got.Held || got.Token != v.Token {
-			e.Fatalf("adopt: %+v, %v", got, err)
-		}
+	t := e.adopts(other, mine, r.ID, v.Token)
+	if again, err := t.(driver.Adopter).Adopt(e.ctx(), r.ID, v.Token); e.once(err) != nil || !again.Held || again.Token != v.Token {
+		e.Fatalf("adopt again: %+v, %v", again, err)
 	}
 	e.wantErr("leave of what was handed on", old.Leave(e.ctx()), driver.ErrGone)
 	for _, session := range []driver.Session{s, other} {
@@ -183,8 +164,7 @@ func adopting(ctx context.Context, t driver.Ticket, id string, seq uint64) error
 	return err
 }
 
-// Only a live holding entry that matches the importer's text is adopted; and a refusal leaves
-// nothing.
+// Only a live holding entry that is as it was asked for is adopted; and a refusal leaves nothing.
 func testAdoptRefused(e *env) {
 	b, name := e.backend(), e.name()
 	s, other := e.session(b, nil), e.session(e.backend(), nil)
@@ -225,29 +205,30 @@ func testAdoptRefused(e *env) {
 	e.wantErr("adopt from a session that is closed", adopting(e.ctx(), other.Ticket(e.whole(name)), r.ID, v.Token), driver.ErrGone)
 }
 
-// S1: the exporter is killed once the text is out. What is left of its TTL is enough to import, and
-// no other client gets in between, though the store removes all other entries of the dead one.
-func testTransferKilled(e *env) {
+// S1: the process that holds is killed. What is left of its TTL is enough to adopt, and no other
+// client gets in between, though the store removes all other entries of the dead one.
+func testAdoptKilled(e *env) {
 	name, beside, c, waiter := e.name(), e.name(), e.client(), e.client()
 	p := e.process(e.longTTL())
 	p.do(order{Do: "lock", Name: name})
 	was := p.hears("acquired")
-	p.do(order{Do: "export"})
-	text := p.hears("exported").Text
 	p.do(order{Do: "lock", Name: beside})
 	p.hears("acquired")
 	next := waiter.queue(waiter.Mutex(name).Lock)
 	p.kill()
-	l := e.must(c.Import(e.ctx(), text))
-	if e.traits.Fencing && l.Token() != was.Token {
-		e.Errorf("token %d, exported was %d", l.Token(), was.Token)
-	}
+	// For longer than the dead one: nothing renews it.
+	s, _ := e.open(e.backend(), driver.SessionOptions{TTL: 3 * e.longTTL(), Gone: func(string, error) {}})
+	mine := e.whole(name)
+	t := e.adopts(s, mine, was.ID, was.Token)
 	e.release(e.must(c.Mutex(beside).Lock(e.ctx()))) // when the dead one's TTL has ended
 	entries := e.list(e.backend(), name)
-	if !l.Held() || len(entries) == 0 || e.traits.FIFO && len(entries) != 2 || entries[0].ID != l.ID() {
-		e.Errorf("held %t (%v), and the store has %v", l.Held(), l.Err(), ids(entries))
+	if len(entries) == 0 || e.traits.FIFO && len(entries) != 2 || entries[0].ID != mine.ID {
+		e.Errorf("the store has %v", ids(entries))
 	}
-	next.blocked("the importer holds")
-	e.release(l)
+	next.blocked("it was adopted")
+	e.leave(t)
 	e.release(next.lease())
+	if err := e.once(s.Close(e.ctx())); err != nil {
+		e.Errorf("close: %v", err)
+	}
 }

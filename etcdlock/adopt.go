@@ -19,11 +19,11 @@ import (
 // until it is deleted, so that is still true when the key is put, which is done only if it
 // has not changed since it was read. In etcd's order of transactions then
 //
-//   - the end of the exporter's lease, whether it expires or is revoked by Close, is before:
+//   - the end of the old session's lease, whether it expires or is revoked by Close, is before:
 //     there is no such key. Or it is behind: etcd has taken the key from that lease with the put,
 //     and leaves it alone. From here on it goes with our lease, and only with ours.
-//   - another's import is before: the key has another id. Or behind, and finds ours.
-//   - a Leave or a publication of the exporter's is before: the key has gone, or is read
+//   - another session's adoption is before: the key has another id. Or behind, and finds ours.
+//   - a Leave or a publication of the old session's is before: the key has gone, or is read
 //     again. Or it arrives behind, however late: it compares the mod revision, and finds that
 //     the key is another's (ticket.isOurs).
 //   - our own request arrives when Adopt has returned: the epoch has moved on (leave.go), or the
@@ -32,8 +32,8 @@ import (
 // If the answer is lost, or says that there is no space (space.go), the next read finds our id
 // at the key, or not.
 //
-// The road not taken is that the importer keeps the exporter's lease alive: it is that of all
-// its other entries, which then would outlive it.
+// The road not taken is that we keep the old session's lease alive: it is that of all its other
+// entries, which then would outlive it.
 func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
@@ -76,8 +76,7 @@ func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 	}
 }
 
-// offered reads the key that is to be adopted, if it is as the exporter described it, or ours
-// already.
+// offered reads the key that is to be adopted, if it is as it was described, or ours already.
 func (t *ticket) offered(ctx context.Context, id string, seq int64) (kv *mvccpb.KeyValue, rev int64, err error) {
 	s, r := t.session, &t.request
 	queued := byAge(t.queue().all(), pb.RangeRequest_ASCEND, 0)

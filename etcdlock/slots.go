@@ -127,8 +127,7 @@ type Held interface {
 //
 // It is for exclusive locks: mutexes, writers and leaders. The comparison never holds for
 // readers' and semaphores' leases, whose very point is that others write as well, nor for a
-// writer's after its Downgrade. A lease that was handed on (hasp.Lease.Export) is the same
-// grant for the importer: comparisons that the exporter made hold as long as the importer's.
+// writer's after its Downgrade.
 func (b *Backend) StillHeld(l Held) clientv3.Cmp {
 	q := b.queue(l.Name())
 	key := q.base // no entry's: what is not found is not held

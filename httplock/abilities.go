@@ -115,43 +115,23 @@ func (w watcher) Watch(ctx context.Context, name string, changed func()) error {
 
 var errSilent = errors.New("the server has said nothing for too long")
 
-// Publish, Downgrade and Adopt are kept apart from the ticket for the same reason.
+// Publish and Downgrade are kept apart from the ticket for the same reason.
 type (
 	publisher  struct{ t *ticket }
 	downgrader struct{ t *ticket }
-	adopter    struct{ t *ticket }
 )
 
 // withAbilities is the ticket with what the store's tickets can do.
 func (t *ticket) withAbilities(can []string) driver.Ticket {
 	has := func(what string) bool { return slices.Contains(can, what) }
-	p, d, a := publisher{t}, downgrader{t}, adopter{t}
-	switch publishes, downgrades, adopts := has(httpapi.Publish), has(httpapi.Downgrade), has(httpapi.Adopt); {
-	case publishes && downgrades && adopts:
-		return struct {
-			*ticket
-			publisher
-			downgrader
-			adopter
-		}{t, p, d, a}
-	case publishes && adopts:
-		return struct {
-			*ticket
-			publisher
-			adopter
-		}{t, p, a}
+	p, d := publisher{t}, downgrader{t}
+	switch publishes, downgrades := has(httpapi.Publish), has(httpapi.Downgrade); {
 	case publishes && downgrades:
 		return struct {
 			*ticket
 			publisher
 			downgrader
 		}{t, p, d}
-	case downgrades && adopts:
-		return struct {
-			*ticket
-			downgrader
-			adopter
-		}{t, d, a}
 	case publishes:
 		return struct {
 			*ticket
@@ -162,11 +142,6 @@ func (t *ticket) withAbilities(can []string) driver.Ticket {
 			*ticket
 			downgrader
 		}{t, d}
-	case adopts:
-		return struct {
-			*ticket
-			adopter
-		}{t, a}
 	default:
 		return t
 	}

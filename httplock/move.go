@@ -140,9 +140,7 @@ func (s *session) moveAway(ctx context.Context, from string) bool {
 	if moved, err := s.move(ctx, from); err != nil || !moved {
 		return false
 	}
-	if !s.leftExports(from) {
-		_ = s.b.closeSession(ctx, from) // else it expires
-	}
+	_ = s.b.closeSession(ctx, from) // else it expires
 	return true
 }
 
@@ -192,8 +190,8 @@ func (s *session) has() bool {
 	return len(s.tickets) > 0
 }
 
-// held reports that a lock is held, and not exported: it moves with its session.
-func (t *ticket) held() bool { return t.holds && !t.exported && t.lost == nil }
+// held reports that a lock is held: it moves with its session.
+func (t *ticket) held() bool { return t.holds && t.lost == nil }
 
 // switchOver makes the next session this one, unless answers that were on their way have added to
 // what is to be adopted. Requests that have failed at the old one then go to the new one. What may
@@ -218,10 +216,6 @@ func (s *session) switchOver() (left []leftBehind, switched bool) {
 			t.number = t.at.number
 			t.unnameLocked()
 			t.nameLocked(t.at.entry)
-		case t.exported:
-			t.orphanLocked()
-			s.exports = from
-			continue
 		case t.confirmed || t.uncertain:
 			t.at.session, t.at.number = from, t.number
 			t.orphanLocked()

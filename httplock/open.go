@@ -17,9 +17,9 @@
 //
 // A server that has ended or was started anew has forgotten its sessions. What is held is then
 // adopted by the server that answers, if the store can hand a lock on (driver.Adopter); otherwise
-// it is lost (hasp.ErrLost), before the store may grant it to others. What waits queues again. What
-// is exported stays where it is, for what is left of its time. A release that meets such a server
-// may have an unknown outcome (hasp.ErrUnknown). docs/SERVE.md has more.
+// it is lost (hasp.ErrLost), before the store may grant it to others. What waits queues again. A
+// release that meets such a server may have an unknown outcome (hasp.ErrUnknown). docs/SERVE.md has
+// more.
 //
 // A session has one request open, however many of its locks are held and waited for: its answer
 // tells of losses and of grants.

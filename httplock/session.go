@@ -40,7 +40,6 @@ type session struct {
 	counted uint64 // the newest keep-alive that has counted
 	asked   uint64 // the newest request by which the next session has its time
 	ended   bool   // closed, and the server has confirmed it
-	exports string // the newest session that was left with exported locks in it
 }
 
 var errClosed = fmt.Errorf("%w: the session is closed", driver.ErrGone)

@@ -24,7 +24,6 @@ type ticket struct {
 	uncertain bool   // a request was not answered
 	left      bool   // Leave was called
 	released  bool   // and confirmed
-	exported  bool   // ExportedID was called: it stays where it is
 	moved     bool   // before it was confirmed: its id may be an entry of another session, and is not used again
 	lost      error
 	orphaned  bool   // it was lost with its server: the entry may be there until its time is over
@@ -100,18 +99,6 @@ func (t *ticket) requestLocked() httpapi.Acquire {
 
 // Enqueue makes the entry or asks for it: the number tells the server which.
 func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
-	return t.enter(ctx, http.MethodPut, "", func() any { return t.requestLocked() })
-}
-
-// Adopt implements driver.Adopter.
-func (a adopter) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
-	if !driver.ValidID(id) {
-		return driver.Verdict{}, driver.ErrGone // no entry has such an ID, and the server takes none
-	}
-	return a.t.enter(ctx, http.MethodPost, "/adopt", func() any { return httpapi.AdoptLock{Acquire: a.t.requestLocked(), From: id, Seq: seq} })
-}
-
-func (t *ticket) enter(ctx context.Context, method, more string, bodyLocked func() any) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err
 	}
@@ -119,7 +106,7 @@ func (t *ticket) enter(ctx context.Context, method, more string, bodyLocked func
 		return driver.Verdict{}, err
 	}
 	var a httpapi.Lock
-	id, err := t.s.callAt(ctx, request{method: method, of: t, more: more, bodyLocked: bodyLocked}, &a)
+	id, err := t.s.callAt(ctx, request{method: http.MethodPut, of: t, bodyLocked: func() any { return t.requestLocked() }}, &a)
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
 	if t.leftBehindLocked(id) && !unchanged(err) {

@@ -68,7 +68,7 @@ func (s *session) compare(ctx context.Context, q querier, known pushqueue.Known[
 	if err != nil {
 		return err
 	}
-	// An operator, or the client that has imported an entry of ours, cannot release our wake-up
+	// An operator, or a session that has adopted an entry of ours, cannot release our wake-up
 	// locks.
 	n, wakeup, err := change(ctx, q, s.table.named("UPDATE {p}sessions SET wakeup = LAST_INSERT_ID(wakeup + 1) WHERE id = ?", s.id))
 	if err == nil {

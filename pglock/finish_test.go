@@ -140,8 +140,8 @@ func TestCloseBesideRequest(t *testing.T) {
 	if got := ask[string](t, server.URL(), "SELECT o_state FROM hasp_enter('first', false, 'b', 'late', $1, 2147483647, 2147483647, '{}', 0, '', 0::bigint)", id); got != "dead" {
 		t.Errorf("a late request: %s", got)
 	}
-	if got := ask[string](t, server.URL(), "SELECT hasp_adopt('c', $1, (SELECT seq FROM hasp_entries WHERE name = 'c'), 'imported', $2, 2147483647, 2147483647, '{}', 0)", exported.ID, id); got != "dead" {
-		t.Errorf("a late import: %s", got)
+	if got := ask[string](t, server.URL(), "SELECT hasp_adopt('c', $1, (SELECT seq FROM hasp_entries WHERE name = 'c'), 'adopted', $2, 2147483647, 2147483647, '{}', 0)", exported.ID, id); got != "dead" {
+		t.Errorf("a late adoption: %s", got)
 	}
 	got := testkit.Locking(t, client(t, server.URL(), hasp.WithTTL(ends)), "b")
 	testkit.Eventually(t, "its entry, or its row", func() bool {

@@ -90,15 +90,15 @@ func TestLatePublish(t *testing.T) {
 		t.Errorf("the confirmed value has become %q", got)
 	}
 
-	importer := session(t, testkit.Open(t, server.URL())).Ticket(testkit.Request("a"))
-	_, err = importer.(driver.Adopter).Adopt(t.Context(), r.ID, v.Token)
+	adopter := session(t, testkit.Open(t, server.URL())).Ticket(testkit.Request("a"))
+	_, err = adopter.(driver.Adopter).Adopt(t.Context(), r.ID, v.Token)
 	must(t, err)
 	if got := value(); got != "new: confirmed" {
 		t.Errorf("handed on with the value %q", got)
 	}
-	must(t, publish(importer, "the importer's"))
+	must(t, publish(adopter, "the adopter's"))
 	late()
-	if got := value(); got != "the importer's" {
-		t.Errorf("the importer's value has become %q", got)
+	if got := value(); got != "the adopter's" {
+		t.Errorf("the adopter's value has become %q", got)
 	}
 }

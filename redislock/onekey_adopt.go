@@ -16,7 +16,7 @@ import (
 // if the request arrives after we have given up, no client renews it.
 //
 // A lease must have a token if this session keeps counters, and none if it does not: otherwise
-// the exporter has another setting for fence, and its token means nothing here.
+// the other session has another setting for fence, and its token means nothing here.
 func (t *oneKeyTicket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Verdict{}, err

@@ -34,9 +34,8 @@ type hold struct {
 
 	downgraded bool
 
-	over      bool // it was given up: released, or exported
+	over      bool // it was given up
 	given     bool // Release was called
-	exported  bool // its entry was, by another lease of it
 	overtaken bool // another was granted what it excludes, though an operator or the store's memory may be the cause
 	lastTrue  time.Time
 }
@@ -211,7 +210,7 @@ func (r *run) keeps(o *hold, j int, same bool) string {
 		}
 		return ""
 	}
-	if least := o.step.Opts.MinHold; o.given && !o.exported && !r.entryLostLocked(o) && !o.machine.shaken && !o.machine.closed && o.within == nil && o.multi == nil && now.Sub(o.granted) < least {
+	if least := o.step.Opts.MinHold; o.given && !r.entryLostLocked(o) && !o.machine.shaken && !o.machine.closed && o.within == nil && o.multi == nil && now.Sub(o.granted) < least {
 		return fmt.Sprintf("was granted %s ago, with MinHold %s", now.Sub(o.granted), least)
 	}
 	return ""
@@ -254,12 +253,12 @@ func (m *machine) margin() time.Duration {
 }
 
 // checkTokenLocked checks S2 for two grants: the one that was granted before the other was
-// requested, or excludes it, has the smaller token. An import is the grant that was exported.
+// requested, or excludes it, has the smaller token.
 func (r *run) checkTokenLocked(h *hold, i int, o *hold, j int) {
 	if !r.traits.Fencing {
 		return
 	}
-	if r.grant(h.ids[i]) == r.grant(o.ids[j]) {
+	if h.ids[i] == o.ids[j] {
 		if h.tokens[i] != o.tokens[j] {
 			r.failLocked("S2: one grant has two tokens", "%s has token %d, %s has %d", h.note, h.tokens[i], o.note, o.tokens[j])
 		}
@@ -279,20 +278,12 @@ func (r *run) checkTokenLocked(h *hold, i int, o *hold, j int) {
 func (r *run) share(o, h *hold) bool {
 	for _, a := range o.ids {
 		for _, b := range h.ids {
-			if r.grant(a) == r.grant(b) {
+			if a == b {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// grant is the first id of the grant that an entry belongs to.
-func (r *run) grant(id string) string {
-	if first, ok := r.grants[id]; ok {
-		return first
-	}
-	return id
 }
 
 // checkRefusalLocked knows the errors with which an acquisition may end. With a fault nearly all

@@ -63,7 +63,7 @@ func (p pair) possible() bool {
 
 // abilities are the abilities of a store beside its Traits, as its types show.
 type abilities struct {
-	downgrade, adopt, evict bool
+	downgrade, evict bool
 }
 
 // operations are those that a store has.
@@ -80,7 +80,6 @@ func operations(s *suite) []Op {
 	add(t.Counting, Acquire, TryAcquire)
 	add(t.Values, Campaign, Publish)
 	add(t.Shared && can.downgrade, Downgrade)
-	add(can.adopt, HandOn)
 	add(can.evict, Evict)
 	add(s.fake, LateRequests) // a driver's calls must not be made late; a real network's are by faultnet
 	add(s.proxied, Reset)

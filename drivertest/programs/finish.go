@@ -106,9 +106,6 @@ func (r *run) patienceLocked() time.Duration {
 		return longest
 	}
 	for _, h := range r.holds {
-		if h.over && !h.given { // exported
-			continue
-		}
 		for _, l := range h.each {
 			if errors.Is(l.Err(), hasp.ErrLost) {
 				return longest

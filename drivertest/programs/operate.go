@@ -2,11 +2,7 @@ package programs
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
-
-	"github.com/hasplock/hasp"
 )
 
 // values are the values that an entry has shown, or may show.
@@ -76,51 +72,4 @@ func (r *run) shown(id string) (values []string, tried int) {
 		return nil, 0
 	}
 	return append([]string{v.confirmed}, v.open...), len(v.tried)
-}
-
-// handOn exports a lease, and imports it at another client.
-func (r *run) handOn(i int, s Step, to *machine) {
-	h := r.heldLease(s.Lease, func(h *hold) bool { return h.multi == nil })
-	if h == nil {
-		return
-	}
-	text, err := h.lease.Export()
-	if err != nil {
-		return
-	}
-	r.mu.Lock()
-	h.over = true
-	for _, o := range r.holds {
-		o.exported = o.exported || r.share(o, h)
-	}
-	r.moment++
-	a := &acquisition{
-		step: Step{Do: HandOn, Name: h.step.Name}, note: fmt.Sprintf("step %d", i), machine: to, client: s.Client,
-		claims: []claim{{to.Store, h.step.Name, h.units[0], h.claims[0].capacity}}, began: r.moment, old: true,
-	}
-	r.useLocked(h.step.Name, "HandOn")
-	r.mu.Unlock()
-	r.jobs.Go(func() {
-		ctx, cancel := context.WithTimeout(r.ctx, 20*r.base)
-		defer cancel()
-		l, err := to.client.Import(ctx, text)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.stranded = r.stranded || err != nil
-		switch {
-		case err == nil && l.Token() != h.tokens[0]:
-			r.failLocked("S2: an import has another token", "%s: %d, exported %d", a.note, l.Token(), h.tokens[0])
-		case err == nil:
-			a.forgotten = a.forgotten || h.forgotten
-			r.values[l.ID()] = r.values[h.ids[0]]
-			r.grants[l.ID()] = r.grant(h.ids[0])
-			imported := &hold{lease: l, acquisition: a}
-			if r.evicted[h.ids[0]] {
-				r.evicted[l.ID()] = true
-			}
-			r.registerLocked(imported)
-		case errors.Is(err, hasp.ErrMismatch), errors.Is(err, hasp.ErrUnsupported):
-			r.failLocked("an import is refused", "%s: %v", a.note, err)
-		}
-	})
 }

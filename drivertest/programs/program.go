@@ -77,7 +77,6 @@ const (
 	Downgrade Op = "Downgrade"
 	Publish   Op = "Publish"
 	Progress  Op = "Progress"
-	HandOn    Op = "HandOn" // Export, and Import by Client
 	Cancel    Op = "Cancel" // the context of the acquisition Lease
 	Evict     Op = "Evict"  // an operator does: entry Lease of Name
 	Close     Op = "Close"  // Client, if another one is left

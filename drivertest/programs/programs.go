@@ -190,7 +190,6 @@ func abilitiesOf(t testing.TB, b driver.Backend) (can abilities) {
 	}
 	ticket := ses.Ticket(driver.Request{Name: "programs", ID: "programs-0", Units: driver.Whole, Capacity: driver.Whole})
 	_, can.downgrade = ticket.(driver.Downgrader)
-	_, can.adopt = ticket.(driver.Adopter)
 	if err := ses.Close(t.Context()); err != nil {
 		t.Fatalf("close of an unused session: %v", err)
 	}

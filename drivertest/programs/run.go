@@ -32,11 +32,10 @@ type run struct {
 	pending  []*acquisition
 	evicted  map[string]bool    // by id, and by grantKey
 	values   map[string]*values // by id
-	grants   map[string]string  // the first id of a grant, by each that it has been handed on under
 	used     []map[feature]int
 	all      map[feature]int // what concerns a client, and so each of the names
 	faulty   bool            // a fault has been at work
-	stranded bool            // a client that gave up, or exported without success, may have left an entry, which goes when it expires (L4)
+	stranded bool            // a client that gave up may have left an entry, which goes when it expires (L4)
 	undo     []func()
 	failure  *failure
 }
@@ -54,7 +53,7 @@ type machine struct {
 func (s *suite) run(p Program) *failure {
 	r := &run{
 		suite: s, p: p, prefix: "programs/" + strings.ToLower(rand.Text()[:12]) + "/",
-		evicted: map[string]bool{}, grants: map[string]string{}, values: map[string]*values{}, all: map[feature]int{},
+		evicted: map[string]bool{}, values: map[string]*values{}, all: map[feature]int{},
 	}
 	r.at = s.Stores()
 	r.ctx, r.cancel = context.WithCancel(context.Background())

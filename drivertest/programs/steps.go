@@ -52,8 +52,6 @@ func (r *run) step(i int, s Step) {
 		time.AfterFunc(r.base, func() { m.conn.shorten(0) })
 	case Close:
 		r.close(m)
-	case HandOn:
-		r.handOn(i, s, m)
 	default:
 		r.operate(i, s.Do, on)
 	}
@@ -107,7 +105,7 @@ type acquisition struct {
 	cancel    context.CancelFunc
 	began     int  // moment
 	canEnd    bool // by Cancel
-	old       bool // its grant is older than the call: it was taken again, transferred or imported
+	old       bool // its grant is older than the call: it was taken again, or transferred
 	forgotten bool // its store has lost all entries since it began
 	features  []feature
 }

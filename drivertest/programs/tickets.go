@@ -11,42 +11,21 @@ import (
 
 // Ticket returns a ticket that has the driver's optional methods, and no others.
 func (s *connSession) Ticket(r driver.Request) driver.Ticket {
-	t := &connTicket{s.Session.Ticket(r), s.c, r.ID}
+	t := &connTicket{s.Session.Ticket(r), s.c}
 	s.c.mu.Lock()
 	s.c.prefix = r.ID[:strings.LastIndex(r.ID, "-")+1]
 	s.c.mu.Unlock()
 	_, p := t.Ticket.(driver.Publisher)
 	_, d := t.Ticket.(driver.Downgrader)
-	_, a := t.Ticket.(driver.Adopter)
 	type pub = publisher
 	type down = downgrader
-	type adopt = adopter
 	switch {
-	case p && d && a:
-		return struct {
-			*connTicket
-			pub
-			down
-			adopt
-		}{t, pub{t}, down{t}, adopt{t}}
 	case p && d:
 		return struct {
 			*connTicket
 			pub
 			down
 		}{t, pub{t}, down{t}}
-	case p && a:
-		return struct {
-			*connTicket
-			pub
-			adopt
-		}{t, pub{t}, adopt{t}}
-	case d && a:
-		return struct {
-			*connTicket
-			down
-			adopt
-		}{t, down{t}, adopt{t}}
 	case p:
 		return struct {
 			*connTicket
@@ -57,19 +36,13 @@ func (s *connSession) Ticket(r driver.Request) driver.Ticket {
 			*connTicket
 			down
 		}{t, down{t}}
-	case a:
-		return struct {
-			*connTicket
-			adopt
-		}{t, adopt{t}}
 	}
 	return t
 }
 
 type connTicket struct {
 	driver.Ticket
-	c  *conn
-	id string
+	c *conn
 }
 
 func (t *connTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
@@ -121,20 +94,4 @@ func (d downgrader) Downgrade(ctx context.Context, units int64) error {
 		return struct{}{}, d.t.Ticket.(driver.Downgrader).Downgrade(ctx, units)
 	})
 	return err
-}
-
-type adopter struct{ t *connTicket }
-
-func (a adopter) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdict, error) {
-	return through(ctx, a.t.c, false, func(ctx context.Context) (driver.Verdict, error) {
-		return a.t.Ticket.(driver.Adopter).Adopt(ctx, id, seq)
-	})
-}
-
-// ExportedID is the request's where the driver does not say another.
-func (a adopter) ExportedID() (string, error) {
-	if x, ok := a.t.Ticket.(driver.Exporter); ok {
-		return x.ExportedID()
-	}
-	return a.t.id, nil
 }

@@ -15,14 +15,14 @@ var transferControls = []Control{
 		Flaw: Flaw{ticket: func(b fullBackend, _ driver.Session, g fullTicket, r driver.Request) driver.Ticket {
 			return &relay{fullTicket: g, b: b, r: r}
 		}},
-		Seen: []string{"Transfer/Moved", "Transfer/Adopt", "Transfer/Unclaimed"},
+		Seen: []string{"Transfer/Moved", "Transfer/Adopt"},
 	},
 	{
-		Name: "lets every client with the text import",
+		Name: "lets every session adopt",
 		Flaw: Flaw{ticket: func(_ fullBackend, _ driver.Session, g fullTicket, _ driver.Request) driver.Ticket {
 			return &generous{g}
 		}},
-		Seen: []string{"Transfer/OneImporter", "Transfer/Moved", "Transfer/Unclaimed", "Transfer/AdoptRefused"},
+		Seen: []string{"Transfer/OneAdopter", "Transfer/AdoptRefused"},
 	},
 }
 

@@ -155,8 +155,8 @@ type Lock struct {
 	Quarantine int64  `json:"quarantine_ms,omitempty"` // the store grants nothing for so long
 }
 
-// AdoptLock takes over another session's entry: one that was exported, or the client's own of a
-// session that it cannot go on with.
+// AdoptLock takes over another session's entry: the client's of a session that it cannot go on
+// with.
 type AdoptLock struct {
 	Acquire
 	From        string `json:"from,omitempty"`         // the entry; absent: the one that the server has named, by the last two

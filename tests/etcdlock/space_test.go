@@ -180,17 +180,15 @@ func TestQuotaIsCrossed(t *testing.T) {
 			errs := x.cross(func(i int) error { return held[i].Downgrade(ctx(x)) })
 			x.check("downgrade", errs, func(i int) bool { return x.entry(held[i].Name()).Units == 1 })
 		},
-		"import": func(x *crossing) {
-			held := x.hold("import")
-			var texts [ops]string
-			for i, l := range held {
-				texts[i] = testkit.Must[string](x)(l.Export())
-			}
+		"adopt": func(x *crossing) {
+			held := x.hold("adopt")
+			s := testkit.Session(x, x.c.Backend(), calm, nil)
 			errs := x.cross(func(i int) error {
-				_, err := x.c.Import(ctx(x), texts[i])
+				k := s.Ticket(whole(held[i].Name(), fmt.Sprint("adopt-by-", i)))
+				_, err := k.(driver.Adopter).Adopt(ctx(x), held[i].ID(), held[i].Token())
 				return err
 			})
-			x.check("import", errs, func(i int) bool { return x.entry(held[i].Name()).ID != held[i].ID() })
+			x.check("adopt", errs, func(i int) bool { return x.entry(held[i].Name()).ID != held[i].ID() })
 		},
 		"evict": func(x *crossing) {
 			held := x.hold("evict")

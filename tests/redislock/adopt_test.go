@@ -14,47 +14,50 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// handOn exports a lease and imports it at another client.
-func handOn(t *testing.T, l *hasp.Lease, to *hasp.Client) (*hasp.Lease, error) {
+// handOn has another session take a lock over, as a server of hasp serve does. It returns the
+// session's ticket, and the id of its entry.
+func handOn(t *testing.T, l *hasp.Lease, storeURL string) (_ driver.Ticket, id string, _ error) {
 	t.Helper()
-	text, err := l.Export()
-	if err != nil {
-		t.Fatal(err)
+	r := testkit.Request(l.Name())
+	k := session(t, testkit.Open(t, storeURL), time.Hour).Ticket(r)
+	v, err := k.(driver.Adopter).Adopt(t.Context(), l.ID(), l.Token())
+	if err == nil && (!v.Held || v.Token != l.Token()) {
+		t.Errorf("adopted %+v, and the lock has the token %d", v, l.Token())
 	}
-	return to.Import(t.Context(), text)
+	return k, r.ID, err
 }
 
-// Another library that tries finds the key taken at every moment: first with the exporter's
-// value, then with the importer's. A compare-and-delete with the exporter's value fails then; with
-// the present value it succeeds: the control.
+// Another library that tries finds the key taken at every moment: first with the old session's
+// value, then with the new one's. A compare-and-delete with the old value fails then; with the
+// present value it succeeds: the control.
 func TestHandOnSetNX(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	url := server.URL() + "?strategy=setnx"
-	c, other := client(t, url), client(t, url)
+	c := client(t, url)
 	for _, name := range []string{"a", "b"} {
 		l := testkit.Lock(t, c, name)
 		old := do(t, server, "GET", name)
-		got, err := handOn(t, l, other)
+		got, id, err := handOn(t, l, url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		value := do(t, server, "GET", name)
-		if !strings.HasPrefix(value, got.ID()+" ") || got.Token() != l.Token() {
-			t.Errorf("the value is %q, imported was %s with token %d of %d", value, got.ID(), got.Token(), l.Token())
+		if !strings.HasPrefix(value, id+" ") {
+			t.Errorf("the value is %q, adopted was %s", value, id)
 		}
 		if out := do(t, server, "SET", name, "other", "PX", "60000", "NX"); out != "(nil)" {
 			t.Errorf("another library took it: %s", out)
 		}
 		if out := do(t, server, "EVAL", compareAndDelete, "1", name, old); out != "0" {
-			t.Errorf("deleted by the exporter's value: %s", out)
+			t.Errorf("deleted by the old value: %s", out)
 		}
 		if name == "a" {
-			if err := got.Release(t.Context()); err != nil {
+			if err := got.Leave(t.Context()); err != nil {
 				t.Error(err)
 			}
 		} else if out := do(t, server, "EVAL", compareAndDelete, "1", name, value); out != "1" {
-			t.Errorf("not deleted by the importer's value: %s", out)
+			t.Errorf("not deleted by the present value: %s", out)
 		}
 		if do(t, server, "EXISTS", name) != "0" {
 			t.Error("the key is still there")
@@ -62,17 +65,17 @@ func TestHandOnSetNX(t *testing.T) {
 	}
 }
 
-// Redisson's hash has one field at every moment, and its message comes when the importer
+// Redisson's hash has one field at every moment, and its message comes when the new session
 // releases.
 func TestHandOnRedisson(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	url := server.URL() + "?strategy=redisson"
-	c, other := client(t, url), client(t, url)
+	c := client(t, url)
 	message := subscribe(t, server, "redisson_lock__channel:{a}")
 	l := testkit.Lock(t, c, "a")
 	old := do(t, server, "HKEYS", "a")
-	got, err := handOn(t, l, other)
+	got, _, err := handOn(t, l, url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +84,7 @@ func TestHandOnRedisson(t *testing.T) {
 	if len(fields) != 2 || fields[0] == old || !field.MatchString(fields[0]) || fields[1] != "1" {
 		t.Errorf("the hash is %q, was %q", fields, old)
 	}
-	if err := got.Release(t.Context()); err != nil {
+	if err := got.Leave(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if message := message(); message != "0" || do(t, server, "EXISTS", "a") != "0" {
@@ -99,20 +102,17 @@ func TestHandOnFence(t *testing.T) {
 		for _, x := range []struct {
 			from, to string
 			want     error
-		}{{plain, plain, nil}, {plain, fenced, hasp.ErrNotHeld}, {fenced, plain, hasp.ErrNotHeld}} {
+		}{{plain, plain, nil}, {plain, fenced, driver.ErrGone}, {fenced, plain, driver.ErrGone}} {
 			c := client(t, x.from)
 			l := testkit.Lock(t, c, strategy)
-			got, err := handOn(t, l, client(t, x.to))
+			got, _, err := handOn(t, l, x.to)
 			if !errors.Is(err, x.want) {
 				t.Errorf("from %s to %s: %v, want %v", x.from, x.to, err, x.want)
 			}
 			if err == nil {
-				if got.Token() != 0 {
-					t.Errorf("token %d without a counter", got.Token())
-				}
-				err = got.Release(t.Context())
+				err = got.Leave(t.Context())
 			} else {
-				err = c.Close() // releases the lease that was not imported
+				err = l.Release(t.Context())
 			}
 			if err != nil {
 				t.Error(err)
@@ -121,7 +121,7 @@ func TestHandOnFence(t *testing.T) {
 	}
 }
 
-// With wait=1 an import counts when the replica has it, also if it is asked for again on another
+// With wait=1 an adoption counts when the replica has it, also if it is asked for again on another
 // connection, and the entry is ours already: in Redis 8 WAIT answers at once on a connection that
 // has written nothing.
 func TestHandOnUnconfirmed(t *testing.T) {
@@ -145,7 +145,7 @@ func TestHandOnUnconfirmed(t *testing.T) {
 				do(t, master, "CLIENT", "KILL", "TYPE", "normal")
 			}
 			must(t, replica.Resume())
-			testkit.Eventually(t, "the import", func() bool {
+			testkit.Eventually(t, "the adoption", func() bool {
 				got, err := mine.Adopt(t.Context(), r.ID, v.Token)
 				return err == nil && got.Held && got.Token == v.Token
 			})
@@ -153,7 +153,7 @@ func TestHandOnUnconfirmed(t *testing.T) {
 	}
 }
 
-// An import by a server that was started again notes that, as any request does, and is refused for
+// An adoption by a server that was started again notes that, as any request does, and is refused for
 // as long as the server grants nothing.
 func TestHandOnAfterRestart(t *testing.T) {
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
@@ -185,23 +185,23 @@ func TestHandOnAfterRestart(t *testing.T) {
 	}
 }
 
-// Imports that the server has refused leave nothing to renew. With full memory a queue refuses
+// Adoptions that the server has refused leave nothing to renew. With full memory a queue refuses
 // none.
-func TestRefusedImportsAreForgotten(t *testing.T) {
+func TestRefusedAdoptionsAreForgotten(t *testing.T) {
 	for _, strategy := range []string{"setnx", "redisson"} {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
 			server := backends.StartRedis(t, backends.RedisOptions{})
 			storeURL := server.URL() + "?strategy=" + strategy
-			exported := testkit.Request("a")
-			v := testkit.Held(t, session(t, testkit.Open(t, storeURL), time.Hour).Ticket(exported))
+			held := testkit.Request("a")
+			v := testkit.Held(t, session(t, testkit.Open(t, storeURL), time.Hour).Ticket(held))
 			s := session(t, testkit.Open(t, storeURL), time.Hour)
 			do(t, server, "RPUSH", "list", "x")
 			do(t, server, "CONFIG", "SET", "maxmemory", "1")
 			for name, refusal := range map[string]error{"a": driver.ErrRefused, "list": driver.ErrMismatch} {
 				testkit.Until(t, "a refusal", func() error {
 					k := s.Ticket(testkit.Request(name))
-					_, err := k.(driver.Adopter).Adopt(t.Context(), exported.ID, v.Token)
+					_, err := k.(driver.Adopter).Adopt(t.Context(), held.ID, v.Token)
 					if errors.Is(err, refusal) {
 						return nil
 					}

@@ -10,7 +10,7 @@ if not mine(holder, me) then
   local last = ARGV[5] ~= '0' and redis.call('GET', counter)
   if not mine(holder, ARGV[3] .. ' ') or last and last ~= ARGV[4] then return 0 end
   local closed = closedFor(ttl)
-  if closed > 0 then return { closed * 1000 } end -- its exporter may have released it: see queue/adopt.lua
+  if closed > 0 then return { closed * 1000 } end -- its owner may have released it: see queue/adopt.lua
 end
 redis.call('SET', lock, me, 'PX', ttl)
 return 1
