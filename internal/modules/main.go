@@ -1,7 +1,8 @@
 // Command modules is about the modules of this repository as their users have them.
 //
-//	modules weigh            what each adds to the go.sum of a program that imports all of it
-//	modules release v1.2.3   commits the go.mod files of a release, and tags each module
+//	modules weigh                  what each adds to the go.sum of a program that imports all of it
+//	modules use DIR [MODULE ...]   has the module in DIR take ours from this clone
+//	modules release v1.2.3         commits the go.mod files of a release, and tags each module
 //
 // It runs in the repository's directory.
 package main
@@ -29,13 +30,15 @@ var published = []string{
 // unpublished are those of the modules that no program imports.
 var unpublished = []string{"bench", "examples", "examples/driver", "interop", "internal/backends/etcdserver", "internal/backends/kubeserver", "packaging", "tests"}
 
-const usage = "usage: modules weigh | release VERSION"
+const usage = "usage: modules weigh | use DIR [MODULE ...] | release VERSION"
 
 func main() {
 	err := errors.New(usage)
 	switch args := os.Args[1:]; {
 	case len(args) == 1 && args[0] == "weigh":
 		err = weigh(os.Stdout)
+	case len(args) >= 2 && args[0] == "use":
+		err = use(os.Stdout, args[1], args[2:])
 	case len(args) == 2 && args[0] == "release":
 		err = release(args[1])
 	}
