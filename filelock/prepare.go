@@ -120,50 +120,28 @@ func (a access) readFormat(root int) (string, error) {
 	return string(b[:n]), err
 }
 
-// writeFormat comes last: with it, the store is complete. A file that is not ours, though it
-// says what it should, is replaced: its time must be ours to set (see sweepSometimes).
+// writeFormat comes last: with it, the store is complete. A file that says what it should stays,
+// if its time is ours to set (see sweepSometimes); in a store of several users another's is as
+// good. A new one gets its name last: one that others may not read would refuse them for ever.
 func (a access) writeFormat(root int, path string) error {
-	if a.kind != oneUser {
-		// Another user's file is as good: who may write to it may set its time.
-		if found, err := a.readFormat(root); err == nil && found == format {
-			_ = touch(root, formatFile)
-			return nil
-		}
-		if err := a.writeSharedFormat(root); err != nil {
-			return fmt.Errorf("write %s/%s: %w", path, formatFile, err)
-		}
+	found, err := a.readFormat(root)
+	if err == nil && found == format && (touch(root, formatFile) == nil || a.kind != oneUser) {
 		return nil
 	}
-	fd, err := a.openFile(root, formatFile, unix.O_WRONLY|unix.O_CREAT)
-	if errors.As(err, new(*foreignError)) || errors.Is(err, unix.EACCES) {
-		if err = unix.Unlinkat(root, formatFile, 0); err == nil {
-			fd, err = a.openFile(root, formatFile, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
-		}
-	}
+	const fresh = formatFile + "+"
+	_ = unix.Unlinkat(root, fresh, 0) // of a process that died here
+	fd, err := a.openFile(root, fresh, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err == nil {
 		_, err = unix.Pwrite(fd, []byte(format), 0)
 		_ = unix.Close(fd)
+	}
+	if err == nil {
+		err = unix.Renameat(root, fresh, root, formatFile)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s/%s: %w", path, formatFile, err)
 	}
 	return nil
-}
-
-// writeSharedFormat gives the file its name last: one that others may not read would refuse them
-// for ever.
-func (a access) writeSharedFormat(root int) error {
-	const fresh = formatFile + "+"
-	_ = unix.Unlinkat(root, fresh, 0) // of a process that died here
-	fd, err := a.openFile(root, fresh, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if _, err := unix.Pwrite(fd, []byte(format), 0); err != nil {
-		return err
-	}
-	return unix.Renameat(root, fresh, root, formatFile)
 }
 
 func (a access) prepareQueues(root, queues int, path string) error {

@@ -77,7 +77,7 @@ func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	if err := b.made(ctx); err != nil {
 		return nil, 0, err
 	}
-	s := &boundSession{bound: b, opts: o, renewed: began, tickets: map[*boundTicket]bool{}, delayed: delayed{after: longHeld}}
+	s := &boundSession{bound: b, opts: o, renewed: began, tickets: map[*boundTicket]bool{}}
 	s.done, s.finish = context.WithCancel(context.Background())
 	if !b.opts.NoFence {
 		go b.sweep(s.done)

@@ -18,8 +18,6 @@ type boundSession struct {
 	done   context.Context // ended by Close: every connection ends with it
 	finish context.CancelFunc
 
-	delayed delayed // what is done for locks that are held for longer
-
 	mu      sync.Mutex
 	renewed time.Time // from when the core counts its trust at least: the last KeepAlive that has renewed something, or Open
 	closed  bool

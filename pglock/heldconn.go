@@ -3,7 +3,6 @@ package pglock
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -13,17 +12,17 @@ import (
 // so that its end (the server is killed, restarted, or told to close it) is noticed at once and not
 // at the next renewal.
 type heldConn struct {
-	link    *pgxLink
-	done    context.Context // ends reading, and the connection with it
-	lost    func(error)     // called once, unless release comes first
-	delayed *delayed
+	link  *pgxLink
+	done  context.Context // ends reading, and the connection with it
+	lost  func(error)     // called once, unless release comes first
+	timer *time.Timer     // of due
 
 	// turn has one slot: the caller that fills it may use the connection and the fields below.
 	// pgx wants one user at a time.
 	turn   chan struct{}
-	record func()      // records the holder; nil where that is not done, or was
-	reader *reader     // nil: none reads
-	isOver atomic.Bool // the connection is not ours any more: it may hold another's lock by now; read without the turn
+	record func()  // records the holder; nil where that is not done, or was
+	reader *reader // nil: none reads
+	isOver bool    // the connection is not ours any more: it may hold another's lock by now
 
 	renewed time.Time // the session's lock guards it: when a KeepAlive began whose request the server has answered
 }
@@ -47,15 +46,13 @@ func (s *boundSession) hold(c *pgxLink, lost func(error), record func()) *heldCo
 	s.mu.Lock()
 	renewed := s.renewed
 	s.mu.Unlock()
-	h := &heldConn{link: c, done: s.done, lost: lost, delayed: &s.delayed, turn: make(chan struct{}, 1), record: record, renewed: renewed}
-	h.delayed.add(h)
+	h := &heldConn{link: c, done: s.done, lost: lost, turn: make(chan struct{}, 1), record: record, renewed: renewed}
+	h.timer = time.AfterFunc(longHeld, h.due)
 	return h
 }
 
-func (h *heldConn) over() bool { return h.isOver.Load() }
-
 // due is called when it has been held for longHeld, or as long after a request. A request that is
-// under way keeps it away: that is the last one, or adds this to delayed again when it has ended.
+// under way keeps it away: that is the last one, or sets the timer again when it has ended.
 func (h *heldConn) due() {
 	select {
 	case h.turn <- struct{}{}:
@@ -63,7 +60,7 @@ func (h *heldConn) due() {
 		return
 	}
 	defer func() { <-h.turn }()
-	if h.isOver.Load() || h.reader != nil {
+	if h.isOver || h.reader != nil {
 		return
 	}
 	if h.record != nil {
@@ -103,10 +100,11 @@ func (h *heldConn) use(ctx context.Context, last bool, do func(context.Context, 
 		return ctx.Err()
 	}
 	defer func() { <-h.turn }()
-	if h.isOver.Load() {
+	if h.isOver {
 		return errOver
 	}
-	h.isOver.Store(last)
+	h.isOver = last
+	h.timer.Stop()
 	if h.reader != nil {
 		h.reader.stop()
 		<-h.reader.stopped
@@ -118,7 +116,7 @@ func (h *heldConn) use(ctx context.Context, last bool, do func(context.Context, 
 	case h.link.broken():
 		h.lost(err)
 	default:
-		h.delayed.add(h)
+		h.timer.Reset(longHeld)
 	}
 	return err
 }

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 )
 
 // A renewal may have looked up the hold before the lock is given back, and get its turn after
 // that. The connection then lies idle, or serves another lock: it must not be touched.
 func TestHoldOver(t *testing.T) {
 	t.Parallel()
-	h := &heldConn{turn: make(chan struct{}, 1), link: &pgxLink{}}
+	h := &heldConn{turn: make(chan struct{}, 1), link: &pgxLink{}, timer: time.NewTimer(time.Hour)}
 	ctx := t.Context()
 	if err := h.use(ctx, true, func(context.Context, *pgxLink) error { return nil }); err != nil {
 		t.Fatal(err)
