@@ -8,14 +8,21 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	coordination "k8s.io/api/coordination/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/kubelock"
 )
 
@@ -30,11 +37,87 @@ var (
 
 func shared(t testing.TB) cluster {
 	t.Helper()
+	asked(t)
 	return cluster{backends.SharedKube(t)}
 }
 
-func (c cluster) config(token string) *rest.Config {
-	return &rest.Config{Host: "https://" + c.Addr, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAFile: c.CA, ServerName: "localhost"}}
+// asked skips what needs an API server, unless that was asked for.
+func asked(t testing.TB) {
+	t.Helper()
+	testtier.Long(t)
+	if os.Getenv("HASP_KUBE") != "1" {
+		t.Skip("builds a Kubernetes API server first: make test-kube runs it")
+	}
+}
+
+func (c cluster) config(token string) *rest.Config { return c.through(c.Addr, token) }
+
+// through is the configuration of a client that reaches the server by another address.
+func (c cluster) through(addr, token string) *rest.Config {
+	return &rest.Config{Host: "https://" + addr, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAFile: c.CA, ServerName: "localhost"}}
+}
+
+// client is hasp's, with the shortest TTL; change may alter the configuration of its connection.
+func (c cluster) client(t testing.TB, namespace string, change ...func(*rest.Config)) *hasp.Client {
+	t.Helper()
+	config := c.config(backends.KubeAdmin)
+	for _, f := range change {
+		f(config)
+	}
+	b, err := kubelock.New(config, &kubelock.Options{Namespace: c.namespace(t, namespace)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return testkit.ClientOn(t, b, hasp.WithTTL(ttl))
+}
+
+const ttl = kubelock.MinTTL
+
+// object is an object of Kubernetes, as JSON.
+type object = map[string]any
+
+func leases(namespace string) string {
+	return "/apis/coordination.k8s.io/v1/namespaces/" + namespace + "/leases"
+}
+
+// create makes a Lease as another program does.
+func (c cluster) create(t testing.TB, namespace, name string, spec object) {
+	t.Helper()
+	c.ask(t, http.MethodPost, leases(c.namespace(t, namespace)), object{"metadata": object{"name": name}, "spec": spec})
+}
+
+// lease reads one.
+func (c cluster) lease(t testing.TB, namespace, name string) *coordination.Lease {
+	t.Helper()
+	text, err := json.Marshal(c.ask(t, http.MethodGet, leases(namespace)+"/"+name, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &coordination.Lease{}
+	if err := json.Unmarshal(text, l); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// stamp is a time as a Lease has it.
+func stamp(at time.Time) string { return at.UTC().Format(meta.RFC3339Micro) }
+
+// roundTripper is a function between a client and its connection.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// between puts f before each request.
+func between(f func(*http.Request)) func(*rest.Config) {
+	return func(c *rest.Config) {
+		c.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				f(r)
+				return next.RoundTrip(r)
+			})
+		})
+	}
 }
 
 // ask sends a request of kubectl's.
@@ -112,4 +195,16 @@ func (c cluster) open(t testing.TB, namespace string) driver.Backend {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// bodyOf reads a request's body, and leaves it to be sent.
+func bodyOf(r *http.Request) string {
+	text, _ := io.ReadAll(r.Body)
+	setBody(r, string(text))
+	return string(text)
+}
+
+func setBody(r *http.Request, text string) {
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(text)), int64(len(text))
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }
 }
