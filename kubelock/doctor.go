@@ -76,7 +76,7 @@ func (d *doctor) version() error {
 		return d.explain(d.ctx, err)
 	}
 	minor, err := strconv.Atoi(strings.TrimRight(v.Minor, "+"))
-	if err == nil && v.Major == "1" && minor < comparable {
+	if err != nil || v.Major == "1" && minor < comparable {
 		d.add(driver.Warn, "version", "upgrade to 1.35, or ask the distribution whether its resourceVersions are revisions of one store, as those of etcd are",
 			"Kubernetes %s: fencing tokens are resourceVersions, which are promised to grow from 1.35 on", v.GitVersion)
 		return nil

@@ -71,9 +71,19 @@ func load(file, in string) (*rest.Config, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: no cluster is known here: in a pod its service account is used, elsewhere KUBECONFIG or ~/.kube/config (%w)", driver.ErrInvalid, err)
 	}
-	namespace, chosen, err := config.Namespace()
-	if err != nil || !chosen {
-		namespace = ""
+	raw, err := config.RawConfig()
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: the kubeconfig: %w", driver.ErrInvalid, err)
+	}
+	if in == "" {
+		in = raw.CurrentContext
+	}
+	if chosen := raw.Contexts[in]; chosen != nil {
+		return c, chosen.Namespace, nil
+	}
+	namespace, _, err := config.Namespace() // the pod's; of a context without one it would be "default"
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: the pod's namespace: %w", driver.ErrInvalid, err)
 	}
 	return c, namespace, nil
 }

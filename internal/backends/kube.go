@@ -23,8 +23,6 @@ type Kube struct {
 	Addr string      // host:port
 	TLS  *tls.Config // trusts the server
 	CA   string      // file
-
-	tokens string // file
 }
 
 // Tokens of users: the administrator, and one without any right until a Role gives some.
@@ -66,12 +64,12 @@ func startKube() (*Kube, error) {
 	err = errors.Join(err1, err2)
 	if err == nil {
 		err = errors.Join(writePEM(signing, nil, "RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(key)),
-			serverprocess.WriteFile(tokens, nil, tokenFile(KubeUser)))
+			serverprocess.WriteFile(tokens, nil, KubeAdmin+`,admin,1,"system:masters"`+"\n"+KubeUser+",locker,2\n"))
 	}
 	if err != nil {
 		return nil, errors.Join(err, etcd.Discard())
 	}
-	k := &Kube{Etcd: etcd, Addr: serverprocess.Local(ports[0]), TLS: c.client, CA: c.ca, tokens: tokens}
+	k := &Kube{Etcd: etcd, Addr: serverprocess.Local(ports[0]), TLS: c.client, CA: c.ca}
 	k.Process, err = serverprocess.Start(serverprocess.Command{
 		Name: "kube-apiserver " + k.Addr, Dir: dir, Release: release, Stop: serverprocess.Terminate,
 		Argv: []string{
@@ -89,19 +87,6 @@ func startKube() (*Kube, error) {
 		return nil, errors.Join(err, etcd.Discard())
 	}
 	return k, nil
-}
-
-// tokenFile has the users.
-func tokenFile(user string) string {
-	return KubeAdmin + `,admin,1,"system:masters"` + "\n" + user + ",locker,2\n"
-}
-
-// Rotate restarts the server with another token of the user "locker": the one before is refused.
-func (k *Kube) Rotate(token string) error {
-	if err := serverprocess.WriteFile(k.tokens, nil, tokenFile(token)); err != nil {
-		return err
-	}
-	return k.Restart()
 }
 
 func (k *Kube) ready() error {

@@ -47,7 +47,7 @@ func TestDeletionWakesWaiters(t *testing.T) {
 }
 
 // A Lease may be created by PUT, and of one that does not exist the server ignores the
-// resourceVersion: the uid is what a late renewal fails by. The first half is the control.
+// resourceVersion: a late renewal fails by its uid. The first half is the control.
 func TestPutNeverCreates(t *testing.T) {
 	c := shared(t)
 	t.Parallel()

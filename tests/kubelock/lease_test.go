@@ -98,8 +98,8 @@ func TestTTL(t *testing.T) {
 }
 
 // A Lease of another program: who holds it is shown, and waited for; a value or a token it has not,
-// although an annotation of ours survives in it. Free is one without an identity, for whatever time
-// it says, and one whose time is over; and what is not ours is never swept.
+// although an annotation of ours survives in it. Free is one without an identity, for any time
+// that it says, and one whose time is over; and what is not ours is never swept.
 func TestForeignLeases(t *testing.T) {
 	c := shared(t)
 	t.Parallel()

@@ -3,11 +3,9 @@ package kubelock_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -121,7 +119,7 @@ func between(f func(*http.Request)) func(*rest.Config) {
 }
 
 // ask sends a request of kubectl's.
-func (c cluster) ask(t testing.TB, method, path string, body any) map[string]any {
+func (c cluster) ask(t testing.TB, method, path string, body any) object {
 	t.Helper()
 	status, answer := c.try(t, method, path, body)
 	if status >= 300 {
@@ -130,21 +128,27 @@ func (c cluster) ask(t testing.TB, method, path string, body any) map[string]any
 	return answer
 }
 
-func (c cluster) try(t testing.TB, method, path string, body any) (int, map[string]any) {
+func (c cluster) try(t testing.TB, method, path string, body any) (int, object) {
 	t.Helper()
 	text, err := json.Marshal(body)
 	if err != nil {
 		t.Fatal(err)
 	}
+	kind := "application/json"
+	if method == http.MethodPatch {
+		kind = "application/merge-patch+json"
+	}
+	return c.send(t, method, path, kind, text)
+}
+
+func (c cluster) send(t testing.TB, method, path, kind string, text []byte) (int, object) {
+	t.Helper()
 	r, err := http.NewRequest(method, "https://"+c.Addr+path, bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Header.Set("Authorization", "Bearer "+backends.KubeAdmin)
-	r.Header.Set("Content-Type", "application/json")
-	if method == http.MethodPatch {
-		r.Header.Set("Content-Type", "application/merge-patch+json")
-	}
+	r.Header.Set("Content-Type", kind)
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: c.TLS, DisableKeepAlives: true}}
 	reply, err := client.Do(r)
 	if err != nil {
@@ -155,7 +159,7 @@ func (c cluster) try(t testing.TB, method, path string, body any) (int, map[stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := map[string]any{}
+	answer := object{}
 	if err := json.Unmarshal(all, &answer); err != nil {
 		t.Fatalf("%s %s: %s: %q", method, path, reply.Status, all)
 	}
@@ -165,8 +169,8 @@ func (c cluster) try(t testing.TB, method, path string, body any) (int, map[stri
 // namespace makes one.
 func (c cluster) namespace(t testing.TB, name string) string {
 	t.Helper()
-	if _, made := namespaces.LoadOrStore(c.Addr+name, true); !made {
-		c.ask(t, http.MethodPost, "/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": name}})
+	if _, made := namespaces.LoadOrStore(c.Addr+name, true); !made && name != "kube-system" {
+		c.ask(t, http.MethodPost, "/api/v1/namespaces", object{"metadata": object{"name": name}})
 	}
 	return name
 }
@@ -174,17 +178,7 @@ func (c cluster) namespace(t testing.TB, name string) string {
 // url is that of a namespace, by a kubeconfig.
 func (c cluster) url(t testing.TB, namespace string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf(`apiVersion: v1
-kind: Config
-current-context: test
-clusters: [{name: test, cluster: {server: "https://%s", certificate-authority: %s, tls-server-name: localhost}}]
-users: [{name: test, user: {token: %s}}]
-contexts: [{name: test, context: {cluster: test, user: test}}]
-`, c.Addr, c.CA, backends.KubeAdmin)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := kubeconfig(t, c.Addr, c.CA, backends.KubeAdmin)
 	return "kube://" + c.namespace(t, namespace) + "?kubeconfig=" + file
 }
 
