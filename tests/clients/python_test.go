@@ -32,7 +32,7 @@ func setUp(t *testing.T, client string) (work string, env []string) {
 	}
 	work = t.TempDir()
 	run(t, work, nil, "cp", "-r", source, "source")
-	return work, []string{"HASP_BIN=" + haspbin.Build(t), "HASP_STORE=" + backends.SharedRedis(t).URL()}
+	return work, []string{"HASPLOCK_BIN=" + haspbin.Build(t), "HASP_STORE=" + backends.SharedRedis(t).URL()}
 }
 
 // The package is installed by pip into a new environment, as a user does; its types are checked; and

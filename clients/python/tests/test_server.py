@@ -1,4 +1,4 @@
-"""Against a real hasp serve, of the program HASP_BIN over the store HASP_STORE."""
+"""Against a real hasp serve, of the program HASPLOCK_BIN over the store HASP_STORE."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ import hasplock
 import hasplock.aio
 
 PATIENCE = 60.0
-BIN, STORE = os.environ.get("HASP_BIN", ""), os.environ.get("HASP_STORE", "")
+BIN, STORE = os.environ.get("HASPLOCK_BIN", ""), os.environ.get("HASP_STORE", "")
 
 
 class Server:
@@ -54,7 +54,7 @@ def until(what, check):
         time.sleep(0.01)
 
 
-@unittest.skipUnless(BIN and STORE, "HASP_BIN and HASP_STORE are not set")
+@unittest.skipUnless(BIN and STORE, "HASPLOCK_BIN and HASP_STORE are not set")
 class WithServer(unittest.TestCase):
     def setUp(self):
         self.server = Server()

@@ -1,4 +1,4 @@
-// Against a real hasp serve, of the program HASP_BIN over the store HASP_STORE.
+// Against a real hasp serve, of the program HASPLOCK_BIN over the store HASP_STORE.
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
@@ -8,9 +8,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { Busy, Client, LockLost, Refused, Unavailable } from "../dist/index.js";
 
-const { HASP_BIN: bin, HASP_STORE: store } = process.env;
+const { HASPLOCK_BIN: bin, HASP_STORE: store } = process.env;
 const patience = 60_000;
-const skip = !bin || !store ? "HASP_BIN and HASP_STORE are not set" : false;
+const skip = !bin || !store ? "HASPLOCK_BIN and HASP_STORE are not set" : false;
 
 class Server {
   address = "127.0.0.1:0";

@@ -134,11 +134,11 @@ const (
 	watchEvery = 2 * time.Second
 )
 
-// watch shows on a terminal who holds the lock and how many are ahead, and shows it again whenever
-// that changes. It polls instead of following the name: one waiter that a person looks at costs the
+// watch shows who holds the lock and how many are ahead, and on a terminal shows it again whenever
+// that changes; a log gets one line. It polls instead of following the name: one waiter that a person looks at costs the
 // store a request every two seconds. stop returns when nothing more is printed.
 func (q *acquisition) watch(ctx context.Context) (stop func()) {
-	if !q.app.tty || q.flags.noWait || q.report.quiet || q.report.json {
+	if q.flags.noWait || q.report.quiet || q.report.json {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -154,7 +154,10 @@ func (q *acquisition) watch(ctx context.Context) (stop func()) {
 			key, text := waitingText(queue, time.Now())
 			if key != shown && ctx.Err() == nil {
 				shown = key
-				q.report.say("%s", text)
+				q.report.say("%s; the store is %s", text, q.report.store)
+				if !q.app.tty {
+					return
+				}
 			}
 		}
 	}()

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -28,7 +31,8 @@ func (a *app) electCommand() *cobra.Command {
 		Short: "run a command while leader, or follow who leads",
 		Long: `Stand for election NAME, run CMD while this process leads, and campaign again, at
 the end of the queue, when CMD ends or the lead is lost. A signal that asks to end
-(INT, TERM, HUP, QUIT) goes to CMD and ends the campaigning.
+(INT, TERM, HUP, QUIT) goes to CMD and ends the campaigning, with exit code 0 if
+CMD does not outlast it.
 
 With --observe NAME run nothing: print the present leader, and a line at every
 change, until a signal comes. With --once print the present leader and end; exit
@@ -83,7 +87,7 @@ func (a *app) elect(cmd *cobra.Command, args []string, f *electFlags) error {
 		err = in
 	}
 	if err != nil {
-		return r.done(record{}, fail(err))
+		return r.done(record{}, asked(fail(err)))
 	}
 	defer client.Close()
 	r.store = client.Backend().String()
@@ -129,12 +133,26 @@ func (c *candidate) campaign() error {
 			// its start. A user who has mistyped the address reads it here.
 			r.trying(err)
 		} else {
-			return r.done(record{}, fail(err))
+			return r.done(record{}, asked(fail(err)))
 		}
 		if err := c.rest(); err != nil {
-			return r.done(record{}, fail(err))
+			return r.done(record{}, asked(fail(err)))
 		}
 	}
+}
+
+// asked has a candidate whom a signal asked to end, before its command or with it, exit with 0, as
+// hasp serve and hasp hold do: it is a service, and systemd calls a unit failed that exits with 143.
+// flock dies of the signal, which no program with something to clean up can. What the command makes
+// of the signal stays: its exit code, or that it had to be killed.
+func asked(f *failure) *failure {
+	if f == nil || f.outcome == outcomeSignaled && slices.Contains(endSignals, os.Signal(syscall.Signal(f.code-exitSignal))) {
+		return nil
+	}
+	if f.outcome == outcomeInterrupted {
+		f.code = exitOK
+	}
+	return f
 }
 
 // lead runs the command for a term. again says that this candidate continues.
@@ -155,7 +173,11 @@ func (c *candidate) lead(term *hasp.Term, requests <-chan hasp.Owner) (again boo
 	// A command that cannot even be started will fail the next time, too; but a lead that was lost
 	// before the command began is an ordinary loss.
 	if end.ended || end.notStarted != nil && !errors.Is(end.notStarted, hasp.ErrLost) {
-		return false, r.done(end.record(), end.failure())
+		f := end.failure()
+		if end.ended {
+			f = asked(f)
+		}
+		return false, r.done(end.record(), f)
 	}
 	r.conclude("term", end.record(), end.failure())
 	r.say("no longer leading %q after %s: %s", r.name, view.Brief(time.Since(r.acquired)), describeEnd(end))

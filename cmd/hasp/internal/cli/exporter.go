@@ -54,7 +54,7 @@ ends it, with exit code 0.`,
   hasp exporter --listen :9747 nightly leader   # beyond this machine`,
 	}
 	fs := c.Flags()
-	fs.Var(&f.store, "store", "the store's `URL` (default: this user's file store)")
+	f.store.add(fs)
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:9747", "the `ADDRESS` to listen at; port 0 takes a free one")
 	fs.StringVar(&f.prefix, "prefix", "", "only names that begin with `PREFIX`")
 	fs.IntVar(&f.maxNames, "max-names", 200, "read at most `N` names, in the order of the alphabet")

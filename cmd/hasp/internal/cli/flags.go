@@ -17,7 +17,7 @@ type storeFlags struct {
 }
 
 func (f *storeFlags) add(fs *pflag.FlagSet, jsonUsage string) {
-	fs.Var(&f.store, "store", "the store's `URL` (default: this user's file store)")
+	f.store.add(fs)
 	fs.BoolVar(&f.json, "json", false, jsonUsage)
 }
 

@@ -106,6 +106,9 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 		return err
 	}
 	r := e.report
+	if (f.skipOK || f.minHold.set) && f.store.assumed && !a.configured() {
+		r.say("no store is named: this locks among the processes of this user on this machine alone, in %s; name one for all machines (HASP_STORE, or store in %s)", f.store.text, systemConfig)
+	}
 	sigs := catchSignals()
 	defer sigs.close()
 	ctx, stopWaiting := sigs.until(context.Background())
@@ -119,6 +122,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 		failed := fail(err)
 		if failed.outcome == outcomeBusy {
 			failed.code = f.busyCode.code
+			failed.told = f.skipOK && !a.tty && !r.verbose // cron would send a mail
 		}
 		return r.done(record{}, failed)
 	}
@@ -159,6 +163,7 @@ func (a *app) getOnce(ctx context.Context, names []string, note string, most dur
 		return nil, nil, err
 	}
 	r.store = client.Backend().String()
+	r.detail("the store is %s", r.store)
 	q := &acquisition{app: a, client: client, flags: &f.lockFlags, until: until, names: names, note: note, opts: f.whenAsked(client, requests), report: r}
 	held, err := q.run(ctx)
 	if err != nil {

@@ -64,7 +64,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			e.Setenv("HASP_TEST_BINARY", self)
+			e.Setenv("TEST_BINARY", self)
 			e.Setenv("XDG_CONFIG_HOME", filepath.Join(e.WorkDir, ".config"))
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // a second per process, which is not what we measure
 			e.Values[started{}] = map[string]*process{}

@@ -55,6 +55,11 @@ func (s *settings) configure(fs *pflag.FlagSet) error {
 	return nil
 }
 
+// configured reports whether there is a configuration file: its author knows where locks are.
+func (s *settings) configured() bool {
+	return slices.ContainsFunc(s.configs, func(f *configFile) bool { return f.state != fileAbsent })
+}
+
 // filesFor are the user's and the system's file, or the one that a flag names in place of them.
 func (s *settings) filesFor(fs *pflag.FlagSet) ([]*configFile, error) {
 	named := fs.Lookup("config")

@@ -21,6 +21,13 @@ type storeURL struct {
 	text    string
 	parsed  *url.URL // nil: not a URL
 	assumed bool     // the user has named no store
+	require yesNo    // and that is refused
+}
+
+func (s *storeURL) add(fs *pflag.FlagSet) {
+	fs.Var(s, "store", "the store's `URL` (default: this user's file store)")
+	fs.Var(&s.require, "require-store", "refuse this user's file store where no store is named")
+	fs.Lookup("require-store").NoOptDefVal = "yes"
 }
 
 func (s *storeURL) String() string { return s.text }
@@ -79,6 +86,9 @@ func (s *settings) chooseStore(fs *pflag.FlagSet) error {
 		return misconfigured("--store is empty; name a store, or leave the flag out for this user's file store")
 	case slices.Contains(s.environ(), storeVariable+"="):
 		return misconfigured("%s is set and empty; name a store, or unset it for this user's file store", storeVariable)
+	}
+	if f.Value.(*storeURL).require {
+		return misconfigured("no store is named, and require-store is set; name one with --store, HASP_STORE or a configuration file")
 	}
 	dir, err := defaultDir(runtime.GOOS, os.Geteuid(), s.getenv, homeDir)
 	if err != nil {

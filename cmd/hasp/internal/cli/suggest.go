@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"maps"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/driver"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // usualPorts are those by which an address without a scheme tells its store.
@@ -81,4 +84,36 @@ func similar(given string, schemes []string) string {
 		}
 	}
 	return ""
+}
+
+// others are variables with our prefix that set nothing here: the socket of hold --export's holder,
+// and those by which hasp-torture and our examples tell their scripts the server.
+var others = []string{"HASP_HOLD", "HASP_ADDRESS", "HASP_TTL_MS", "HASP_SERVER"}
+
+// refuseVariables refuses a variable that begins as ours do and is none: HASP_SOTRE=redis://h would
+// silently lock on this machine alone. The verbs that need no store look at none.
+func (s *settings) refuseVariables(fs *pflag.FlagSet) error {
+	if fs.Lookup("store") == nil {
+		return nil
+	}
+	for _, kv := range s.environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		if !maySet(name) || s.variables[name] || slices.Contains(others, name) {
+			continue
+		}
+		if s.noteOthers(); !s.variables[name] {
+			return misconfigured("%s is not a variable of hasp%s; unset it", view.Clean(name), suggestion(s.asCommands(), name))
+		}
+	}
+	return nil
+}
+
+// asCommands has the variables for names: cobra finds the nearest. Of two that are as near the
+// store is meant.
+func (s *settings) asCommands() *cobra.Command {
+	c := &cobra.Command{}
+	for _, name := range append([]string{storeVariable}, slices.Sorted(maps.Keys(s.variables))...) {
+		c.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+	}
+	return c
 }

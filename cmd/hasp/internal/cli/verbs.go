@@ -67,6 +67,9 @@ func (a *app) verb(c *cobra.Command, run func(cmd *cobra.Command, args []string)
 		if err := refuseEmpty(cmd.Flags()); err != nil {
 			return err
 		}
+		if err := a.refuseVariables(cmd.Flags()); err != nil {
+			return err
+		}
 		if err := a.configure(cmd.Flags()); err != nil {
 			return err
 		}

@@ -6,8 +6,9 @@ const Common = `STORE
   --store URL, or HASP_STORE, or store in a configuration file; without any the
   file store of this user on this machine: $XDG_STATE_HOME/hasp or ~/.local/state/hasp, for root /var/lib/hasp.
   So two users of a machine do not share locks unless they name a store. Every
-  message that a lock is free says in which store. A store that is named but
-  empty is refused (78).
+  message that a lock is free or waited for says in which store. A store that is
+  named but empty is refused (78), and so is the default one where require-store is
+  set: "require-store = yes" in /etc/hasp/config of machines that share locks.
   hasp never shows a password in the URL, but give it by HASP_STORE: every user
   can read a command line until hasp has masked it.
 
@@ -35,7 +36,9 @@ FLAGS BY ENVIRONMENT
   needs --allow-long-ttl: a crashed holder would block others for so long. These
   variables are not passed on to the command that hasp runs, except HASP_STORE: a
   setting for all can stand in the store's URL (?ttl=60s). The variables that hasp
-  run sets for its command (hasp run --help) are defaults of hasp fence only.
+  run sets for its command (hasp run --help) are defaults of hasp fence only. A
+  HASP_ variable that hasp does not know is refused (78): it may be HASP_STORE,
+  mistyped.
 
 ` + Config + `
 ` + Exit
@@ -47,7 +50,7 @@ const Exit = `EXIT CODES
   1      the answer is no: who --held, elect --observe --once
   64     usage
   69     store unreachable, or it did not answer in time; --wait covers that, and
-         elect tries until a signal comes
+         elect tries until a signal comes, which ends it with 0
   70     internal error
   75     busy, or the wait ended (--busy-code, --skip-ok change it); with hasp
          deadlocks, a cycle was found
