@@ -256,9 +256,9 @@ type Adopter interface {
 	//
 	// The ID changes so that all that the old owner still sends (renewals, a Leave, a second
 	// Adopt by somebody else) finds nothing. Its session goes on telling Gone for the old ID,
-	// as for any entry that is missing. The Seq stays: a higher one would be higher than those of the
-	// waiters behind. The roads not taken are the same ID under another session, which a late Leave
-	// by the ID would remove, and to release and enqueue anew, which leaves a gap.
+	// as for any entry that is missing. The Seq stays: a higher one would be higher than those of
+	// the waiters behind. The roads not taken are the same ID under another session, which a late
+	// Leave by the ID would remove, and to release and enqueue anew, which leaves a gap.
 	//
 	// An entry whose session has expired, that waits, or whose units or capacity are not
 	// those of the request is not adopted: ErrGone, as if it were not there. Called again,
