@@ -242,7 +242,7 @@ func (b *backend) EvictFor(ctx context.Context, name, id, note string) error {
 		if r.ID == "" || r.ID != id {
 			return driver.ErrGone
 		}
-		free := r.freed().stamped(r.Renewed, b.opts.Resolution)
+		free := r.freed().stamped(time.Time{}, b.opts.Resolution)
 		free.Note = note
 		if _, err = b.store.Swap(ctx, free, v); !errors.Is(err, ErrConflict) {
 			return err // after a lost answer the operator looks, and asks again

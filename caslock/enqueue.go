@@ -105,7 +105,7 @@ func (t *ticket) claim(ctx context.Context, r Record, v Version) (driver.Verdict
 		Name: t.request.Name, ID: t.request.ID, Owner: t.request.Owner, Since: t.request.Since, Value: t.request.Value,
 		TTL: t.session.opts.TTL, Token: token, Note: r.Note,
 	}
-	if err := t.swap(ctx, mine, r.Renewed, v); err != nil {
+	if err := t.swap(ctx, mine, time.Time{}, v); err != nil {
 		return driver.Verdict{}, err
 	}
 	return driver.Verdict{Held: true, Token: token}, nil
@@ -173,7 +173,7 @@ func (t *ticket) Adopt(ctx context.Context, id string, seq uint64) (driver.Verdi
 		}
 		mine := r
 		mine.ID, mine.Owner, mine.Since, mine.TTL = t.request.ID, t.request.Owner, t.request.Since, t.session.opts.TTL
-		if err := t.swap(ctx, mine, r.Renewed, v); !errors.Is(err, ErrConflict) {
+		if err := t.swap(ctx, mine, time.Time{}, v); !errors.Is(err, ErrConflict) {
 			return driver.Verdict{Held: err == nil, Token: r.Token}, err
 		}
 	}

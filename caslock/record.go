@@ -62,9 +62,11 @@ func (r Record) freed() Record {
 }
 
 // stamped is the record as the next write has it: another nonce, so that no two writes look the
-// same to those who compare records, or to a store whose version is a hash of the content; and a
-// stamp that is later than that of the record before by at least resolution, also if this machine's
-// clock was set back.
+// same to those who compare records, or to a store whose version is a hash of the content; and, if
+// it renews a record, a stamp that is later than before by at least resolution, also if this
+// machine's clock was set back. Grants and releases need no step, since the holder is another one:
+// with it, a name that is locked several times a second would have stamps ever further ahead of
+// all clocks, and a record that seems to come from the future makes every try observe it first.
 func (r Record) stamped(before time.Time, resolution time.Duration) Record {
 	now := time.Now().UTC().Round(0)
 	if resolution > 0 {

@@ -68,7 +68,7 @@ func (t *ticket) countsFrom() time.Time {
 	return from
 }
 
-// swap writes a record that has our ID.
+// swap writes a record that has our ID. before is the stamp of that which it renews, if it does.
 func (t *ticket) swap(ctx context.Context, r Record, before time.Time, old Version) error {
 	s := t.session
 	r = r.stamped(before, s.backend.opts.Resolution)
@@ -219,7 +219,7 @@ func (t *ticket) giveUp(ctx context.Context) {
 	t.mu.Lock()
 	r, v := t.record, t.version
 	t.mu.Unlock()
-	t.session.backend.store.Swap(ctx, r.freed().stamped(r.Renewed, t.session.backend.opts.Resolution), v)
+	t.session.backend.store.Swap(ctx, r.freed().stamped(time.Time{}, t.session.backend.opts.Resolution), v)
 }
 
 // Leave frees the record, or sees to it that a late write of ours cannot take it any more.
@@ -287,7 +287,7 @@ func (t *ticket) free(ctx context.Context, r Record, v Version, open bool) error
 	// Not ours, and as our unanswered write expects it: that write may still come. The record is
 	// free, or that of a dead holder, which we may free as well as take. With another version the
 	// late write is refused.
-	free := r.freed().stamped(r.Renewed, t.session.backend.opts.Resolution)
+	free := r.freed().stamped(time.Time{}, t.session.backend.opts.Resolution)
 	free.Name = t.request.Name
 	t.mu.Lock()
 	t.freed[free.Nonce] = mine

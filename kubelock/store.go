@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	coordination "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,8 +47,11 @@ func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFun
 	if bound == 0 {
 		bound = withoutSession
 	}
-	return context.WithTimeout(ctx, bound)
+	return context.WithTimeout(silent(ctx), bound)
 }
+
+// silent keeps the library from writing to stderr about requests that were given up.
+func silent(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
 
 // withoutSession bounds the requests of a backend that nothing was opened on: doctor's, a list's.
 const withoutSession = 10 * time.Second
@@ -183,7 +187,7 @@ func (s *store) Watch(ctx context.Context, name string, changed func(caslock.Rec
 		changed(caslock.Record{Name: name}, caslock.Absent)
 	}
 	only.Watch, only.ResourceVersion = true, page.ResourceVersion
-	w, err := s.on(s.watches, http.MethodGet, "").VersionedParams(&only, parameters).Watch(ctx)
+	w, err := s.on(s.watches, http.MethodGet, "").VersionedParams(&only, parameters).Watch(silent(ctx))
 	if err != nil {
 		return s.explain(ctx, err)
 	}

@@ -42,6 +42,8 @@ var reasons = map[string]string{
 	"go.etcd.io/etcd/client/v3":           "etcdlock's client",
 	"github.com/minio/minio-go/v7":        "s3lock's client: conditions on PUT, and its own retries can be switched off",
 	"github.com/johannesboyne/gofakes3":   "s3lock's tests: a server of the protocol; tests only",
+	"github.com/go-logr/logr":             "kubelock: by which its client is told not to write to stderr",
+	"k8s.io/klog/v2":                      "kubelock's tests: the same for client-go's elector; tests only",
 	"k8s.io/api":                          "kubelock: the type of a Lease",
 	"k8s.io/apimachinery":                 "kubelock: what every object of Kubernetes has",
 	"k8s.io/client-go":                    "kubelock's client, without its typed clients",
@@ -87,7 +89,7 @@ var mayImport = map[string][]string{
 	// A driver links its own store's client and no other's.
 	"./caslock":           {"./driver", "./internal/keepalive"}, // every store that can compare and swap
 	"./s3lock":            {"./driver", "./driver/tlsparams", "./caslock", "github.com/minio/minio-go/v7"},
-	"./kubelock":          {"./driver", "./caslock", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"},
+	"./kubelock":          {"./driver", "./caslock", "github.com/go-logr/logr", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"},
 	"./memlock":           {"./driver", "./internal/memstore"},
 	"./internal/memstore": {"./driver"},
 	"./filelock":          {"./driver", "./internal/signal", "./internal/fstype", "golang.org/x/sys"},

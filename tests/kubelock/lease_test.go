@@ -19,38 +19,43 @@ import (
 
 type restConfig = rest.Config
 
-// Each stamp is a whole second later than the one before at least, also where the clock that wrote
-// the one before was ahead: that is a clock which was set back.
+// The stamp of each renewal is a whole second later than the one before at least, also where that is
+// ahead of the clock: which then was set back.
 func TestStampsStep(t *testing.T) {
 	c := shared(t)
 	t.Parallel()
-	ahead := time.Now().Add(time.Hour).Truncate(time.Second).Add(300 * time.Millisecond)
-	c.create(t, "stamps", "ahead", object{"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": stamp(ahead)})
 	client := c.client(t, "stamps")
-	l, err := client.Election("ahead").Campaign(testkit.Context(t), nil)
+	l, err := client.Election("step").Campaign(testkit.Context(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := ahead
+	last := c.lease(t, "stamps", "step").Spec.RenewTime.Time
 	look := func(what string) {
 		t.Helper()
-		now := c.lease(t, "stamps", "ahead").Spec.RenewTime.Time
+		now := c.lease(t, "stamps", "step").Spec.RenewTime.Time
 		if now.Unix() <= last.Unix() {
 			t.Errorf("%s has the stamp %s after %s: no later second", what, now, last)
 		}
 		last = now
 	}
-	look("the grant")
 	for _, value := range []string{"a", "b", "c"} { // three writes in one second
 		if err := l.Publish(testkit.Context(t), []byte(value)); err != nil {
 			t.Fatal(err)
 		}
 		look("a value")
 	}
-	testkit.Eventually(t, "a renewal", func() bool { return c.lease(t, "stamps", "ahead").Spec.RenewTime.After(last) })
+	// A renewal of the past, by a clock that was an hour ahead.
+	held := c.lease(t, "stamps", "step")
+	last = time.Now().Add(time.Hour).Truncate(time.Second).Add(300 * time.Millisecond)
+	record := held.Annotations["hasplock.github.io/record"]
+	before := field(record, `"renewed":"`)
+	c.ask(t, http.MethodPatch, leases("stamps")+"/step", object{
+		"metadata": object{"annotations": object{"hasplock.github.io/record": strings.Replace(record, before, stamp(last), 1)}},
+		"spec":     object{"renewTime": stamp(last)},
+	})
+	testkit.Eventually(t, "a renewal", func() bool { return c.lease(t, "stamps", "step").Spec.RenewTime.Time != last })
 	look("the renewal")
 	testkit.Release(t, l.Lease)
-	look("the release")
 }
 
 // What client-go reads of a lock that is held, and of one that was released.
@@ -247,5 +252,24 @@ func TestNames(t *testing.T) {
 	c.ask(t, http.MethodPost, leases(ns), object{"metadata": object{"name": "copy", "annotations": copied.Annotations}, "spec": copied.Spec})
 	if _, err := client.Mutex("copy").TryLock(testkit.Context(t)); !errors.Is(err, hasp.ErrMismatch) {
 		t.Errorf("a copied Lease: %v", err)
+	}
+}
+
+// A name that is locked again and again has stamps of the present: a try beside it is refused at
+// once, and need not observe a holder that seems to come from the future.
+func TestStampsOfManyLocks(t *testing.T) {
+	c := shared(t)
+	t.Parallel()
+	client, other := c.client(t, "stamps"), c.client(t, "stamps")
+	for range 10 {
+		testkit.Release(t, testkit.Lock(t, client, "often"))
+	}
+	l := testkit.Lock(t, client, "often")
+	defer testkit.Release(t, l)
+	if ahead := time.Until(c.lease(t, "stamps", "often").Spec.RenewTime.Time); ahead > time.Second {
+		t.Errorf("the stamp is ahead by %s", ahead)
+	}
+	if _, err := other.Mutex("often").TryLock(testkit.Context(t)); !errors.Is(err, hasp.ErrBusy) {
+		t.Errorf("a try: %v", err)
 	}
 }
