@@ -16,7 +16,10 @@ import (
 // Options are settings of a store's driver. The zero value of a field means its default.
 type Options struct {
 	MinTTL time.Duration // the core refuses a shorter TTL; default 1 s
-	Poll   time.Duration // how often a waiter reads where the store has no watch; default 1 s, the least there is in production
+
+	// Poll is the pause between two reads of a waiter where the store has no watch. While the
+	// holder stays the same it grows to a sixth of the holder's TTL. Default: 1 s.
+	Poll time.Duration
 
 	// Resolution is the smallest difference between two stamps that the store keeps, and that
 	// others who read its records can see. TTLs are whole multiples of it. Default: none is needed.

@@ -2,6 +2,7 @@ package caslock
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -20,6 +21,7 @@ type observation struct {
 	identity
 	ttl   time.Duration
 	first time.Time // when the first read of it had returned, with the monotonic clock
+	since time.Time // when the first read of its holder had, which may have renewed it meanwhile
 }
 
 // end is when the record is over if it stays as it is. The holder has counted its TTL from before
@@ -57,7 +59,11 @@ func (o *observations) saw(r Record) observation {
 	if !known && len(o.byName) >= mostObserved {
 		clear(o.byName)
 	}
-	seen = observation{identity: r.identity(), ttl: max(r.TTL, o.minTTL), first: now}
+	since := now
+	if known && seen.id == r.ID {
+		since = seen.since
+	}
+	seen = observation{r.identity(), max(r.TTL, o.minTTL), now, since}
 	o.byName[r.Name] = seen
 	return seen
 }
@@ -126,7 +132,6 @@ func (b *backend) follow(name string) (f *follower, leave func()) {
 func (f *follower) run(ctx context.Context) {
 	watcher, _ := f.backend.store.(Watcher)
 	for ctx.Err() == nil {
-		pause := f.backend.opts.Poll
 		if watcher != nil {
 			watcher.Watch(ctx, f.name, func(r Record, _ Version) { // its error is a broken watch: begin another one
 				if r.Name == "" {
@@ -134,12 +139,24 @@ func (f *follower) run(ctx context.Context) {
 				}
 				f.update(r)
 			})
-			pause = rewatch
-		} else {
-			f.backend.load(ctx, f.name) // it updates f; an error is told to those who ask for the lock themselves
+			sleep(ctx, jittered(rewatch))
+			continue
 		}
-		sleep(ctx, jittered(pause))
+		f.backend.load(ctx, f.name) // it updates f; an error is told to those who ask for the lock themselves
+		sleep(ctx, f.pause())
 	}
+}
+
+// pause is that before the next read. While the holder stays the same it grows to a sixth of the
+// holder's TTL: who has held for long is likely to go on, and each read may be paid for. A holder
+// that renews each third of its TTL is still seen alive twice before its time would be over.
+func (f *follower) pause() time.Duration {
+	v, _ := f.look()
+	d := f.backend.opts.Poll
+	if v.record.ID != "" {
+		d = max(d, min(time.Since(v.seen.since)/4, v.seen.ttl/6))
+	}
+	return d + rand.N(d/4+1)
 }
 
 // rewatch is the pause after a watch that broke.

@@ -84,13 +84,18 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: the endpoint is refused by the client library", driver.ErrInvalid)
 	}
-	return New(ctx, client, u.Host, o)
+	return open(ctx, client, u.Host, o, transport.CloseIdleConnections)
 }
 
 // New makes a backend of a bucket, by a client of yours, whose Options.MaxRetries must be 1, and
 // tries whether the bucket honours conditions. The client is not closed.
 func New(ctx context.Context, client *minio.Client, bucket string, opts *Options) (driver.Backend, error) {
-	s := &store{core: minio.Core{Client: client}, bucket: bucket, prefix: "hasp/"}
+	return open(ctx, client, bucket, opts, func() {})
+}
+
+// open is New; closed is called when the backend is closed, or is not made.
+func open(ctx context.Context, client *minio.Client, bucket string, opts *Options, closed func()) (driver.Backend, error) {
+	s := &store{core: minio.Core{Client: client}, bucket: bucket, prefix: "hasp/", closed: closed}
 	poll := time.Second
 	if opts != nil {
 		if opts.Prefix != "" {
@@ -101,6 +106,7 @@ func New(ctx context.Context, client *minio.Client, bucket string, opts *Options
 		}
 	}
 	if err := s.probe(ctx); err != nil {
+		closed()
 		return nil, err
 	}
 	return caslock.New(s, &caslock.Options{MinTTL: MinTTL, Poll: poll}), nil

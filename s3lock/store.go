@@ -20,13 +20,17 @@ import (
 type store struct {
 	core           minio.Core
 	bucket, prefix string
+	closed         func() // ends the connections that are our own
 }
 
 func (s *store) String() string {
 	return fmt.Sprintf("s3 %s/%s/%s", s.core.EndpointURL().Host, s.bucket, strings.TrimSuffix(s.prefix, "/"))
 }
 
-func (s *store) Close() error { return nil }
+func (s *store) Close() error {
+	s.closed()
+	return nil
+}
 
 // longestKey leaves room for a prefix in the 1,024 bytes that a key may have.
 const longestKey = 512

@@ -2,6 +2,7 @@ package s3lock_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/drivertest/programs"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/s3lock"
 )
 
@@ -28,7 +30,8 @@ func TestMain(m *testing.M) {
 // server is a server of the protocol with a bucket in memory.
 type server struct {
 	*httptest.Server
-	requests atomic.Int64
+	requests    atomic.Int64
+	connections atomic.Int64 // that are open
 }
 
 func serve(t testing.TB, between func(http.Handler) http.Handler) *server {
@@ -42,10 +45,19 @@ func serve(t testing.TB, between func(http.Handler) http.Handler) *server {
 		h = between(h)
 	}
 	s := &server{}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.requests.Add(1)
 		h.ServeHTTP(w, r)
 	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			s.connections.Add(1)
+		case http.StateClosed:
+			s.connections.Add(-1)
+		}
+	}
+	s.Start()
 	t.Cleanup(s.Close)
 	return s
 }
@@ -63,14 +75,18 @@ func open(t testing.TB, url string) driver.Backend {
 	return b
 }
 
+// The suite waits for some hundred hand-overs one after another: with the pause between two reads
+// that users have, they alone take two minutes. TestPolling of tests/caslock is about that pause.
 func TestConformance(t *testing.T) {
 	s := serve(t, nil)
+	url := func(prefix string) string { return s.url(prefix) + "&poll=50ms" }
 	drivertest.Run(t, drivertest.Harness{
-		Open:     func(t testing.TB) driver.Backend { return open(t, s.url("a")) },
-		URL:      s.url("a"),
+		Open:     func(t testing.TB) driver.Backend { return open(t, url("a")) },
+		URL:      url("a"),
 		TTL:      s3lock.MinTTL,
 		Ops:      s.requests.Load,
-		Programs: programs.Harness{Other: func(t testing.TB) driver.Backend { return open(t, s.url("b")) }}.Run,
+		AtOnce:   128, // each is renewed by a request of its own: a thousand are 600 requests a second
+		Programs: programs.Harness{Other: func(t testing.TB) driver.Backend { return open(t, url("b")) }}.Run,
 	})
 }
 
@@ -136,6 +152,20 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
+}
+
+// A backend that is closed, and one that is refused, leave no connection at the server.
+func TestConnectionsClosed(t *testing.T) {
+	s := serve(t, nil)
+	for range 3 {
+		if err := open(t, s.url("x")).Close(); err != nil {
+			t.Error(err)
+		}
+		if b, err := s3lock.Open(t.Context(), strings.Replace(s.url("x"), "://locks/", "://other-bucket/", 1)); err == nil {
+			t.Error(b.Close(), "a bucket that is not there was opened")
+		}
+	}
+	testkit.Eventually(t, "no connection is left", func() bool { return s.connections.Load() == 0 })
 }
 
 // A free lock takes two requests, its release one, a renewal one.
