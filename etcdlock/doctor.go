@@ -17,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/doctor"
 )
 
 // Diagnose looks at what etcd's promises depend on. It writes nothing but one lease
@@ -45,22 +46,18 @@ func (b *Backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	}
 	d.alarms()
 	d.rights()
-	return d.found, ctx.Err()
+	return d.Found, ctx.Err()
 }
 
 type diagnosis struct {
-	b     *Backend
-	ctx   context.Context
-	m     clientv3.Maintenance
-	found []driver.Finding
+	doctor.Report
+	b   *Backend
+	ctx context.Context
+	m   clientv3.Maintenance
 
 	answered map[uint64]bool // members, by id
 	checked  bool            // some member checks rights with each renewal, see rights
 	proxied  bool            // a proxy answers in the place of members
-}
-
-func (d *diagnosis) add(l driver.Level, subject, cure, format string, args ...any) {
-	d.found = append(d.found, driver.Finding{Level: l, Subject: subject, Cure: cure, Text: fmt.Sprintf(format, args...)})
 }
 
 // statuses asks each configured endpoint, on a separate connection, all at once: one
@@ -90,8 +87,8 @@ func (d *diagnosis) members(known []*pb.Member) {
 	all, errs := d.statuses()
 	for i, s := range all {
 		if errs[i] != nil {
-			d.add(driver.Warn, "member", "start it, or take it out of the URL; two of three must be there at any time",
-				"%s does not answer: %v", label(d.b.client.Endpoints()[i:i+1]), explain(d.ctx, "report", errs[i]))
+			d.Add(driver.Warn, "member", fmt.Sprintf("%s does not answer: %v", label(d.b.client.Endpoints()[i:i+1]), explain(d.ctx, "report", errs[i])),
+				"start it, or take it out of the URL; two of three must be there at any time")
 			continue
 		}
 		d.answered[s.Header.MemberId] = true
@@ -103,30 +100,27 @@ func (d *diagnosis) members(known []*pb.Member) {
 		d.version(v)
 	}
 	delete(leaders, 0)
-	switch {
-	case len(leaders) == 0 || d.proxied:
-	case len(leaders) == 1:
+	if !d.proxied {
+		d.When(len(leaders) > 1, driver.Warn, "leader", "the members do not agree who leads",
+			"look again; if it stays, the endpoints are of different clusters or cut off from each other")
 		for id := range leaders {
-			d.add(driver.Info, "leader", "", "%s", names[id])
+			d.Else("leader", names[id])
 		}
-	default:
-		d.add(driver.Warn, "leader", "look again; if it stays, the endpoints are of different clusters or cut off from each other",
-			"the members do not agree who leads")
 	}
 }
 
 func (d *diagnosis) member(name string, s *clientv3.StatusResponse) {
 	if s.Leader == 0 {
-		d.add(driver.Bad, "leader", "start enough members for a majority, and see whether they reach each other",
-			"member %s knows no leader: nothing can be locked or renewed through it", name)
+		d.Add(driver.Bad, "leader", "member "+name+" knows no leader: nothing can be locked or renewed through it",
+			"start enough members for a majority, and see whether they reach each other")
 	}
 	if s.IsLearner {
-		d.add(driver.Warn, "member", "take it out of the URL", "member %s is a learner and serves no locks", name)
+		d.Add(driver.Warn, "member", "member "+name+" is a learner and serves no locks", "take it out of the URL")
 	}
 	for _, e := range s.Errors {
 		// Alarms are told below, with what to do.
 		if !strings.Contains(e, "NOSPACE") && !strings.Contains(e, "CORRUPT") && !strings.Contains(e, "no leader") {
-			d.add(driver.Warn, "member", "see the member's log", "member %s reports: %s", name, e)
+			d.Add(driver.Warn, "member", "member "+name+" reports: "+e, "see the member's log")
 		}
 	}
 	// Members before 3.6 do not tell their quota; etcd's default is 2 GiB.
@@ -139,7 +133,7 @@ func (d *diagnosis) member(name string, s *clientv3.StatusResponse) {
 	if used >= 80 {
 		level, cure = driver.Warn, "turn auto-compaction on, defragment, raise quota-backend-bytes: when it is full, nothing can be locked"
 	}
-	d.add(level, "db size", cure, "member %s: %d MiB, %d %% of the %s of %d MiB", name, s.DbSize>>20, used, of, quota>>20)
+	d.Add(level, "db size", fmt.Sprintf("member %s: %d MiB, %d %% of the %s of %d MiB", name, s.DbSize>>20, used, of, quota>>20), cure)
 }
 
 func (d *diagnosis) version(v string) {
@@ -148,15 +142,13 @@ func (d *diagnosis) version(v string) {
 	d.checked = d.checked || n[0] > 3 || n[0] == 3 && n[1] >= 7
 	old := func(major, minor, patch int) bool { return n[0] == major && n[1] == minor && n[2] < patch }
 	switch {
-	case err != nil:
-		d.add(driver.Info, "version", "", "etcd %s", v)
-	case n[0] < 3, n[0] == 3 && n[1] < 4:
-		d.add(driver.Bad, "version", "use etcd 3.4 or newer", "etcd %s lacks what hasp needs", v)
-	case old(3, 4, 31), old(3, 5, 13):
-		d.add(driver.Warn, "version", "upgrade to 3.4.31, 3.5.13, 3.6 or newer",
-			"etcd %s: a leader whose disk hangs may revoke leases that have been renewed with the next leader (etcd issue 15247): locks can be lost before their time", v)
+	case err == nil && (n[0] < 3 || n[0] == 3 && n[1] < 4):
+		d.Add(driver.Bad, "version", "etcd "+v+" lacks what hasp needs", "use etcd 3.4 or newer")
+	case err == nil && (old(3, 4, 31) || old(3, 5, 13)):
+		d.Add(driver.Warn, "version", "etcd "+v+": a leader whose disk hangs may revoke leases that have been renewed with the next leader "+
+			"(etcd issue 15247): locks can be lost before their time", "upgrade to 3.4.31, 3.5.13, 3.6 or newer")
 	default:
-		d.add(driver.Info, "version", "", "etcd %s", v)
+		d.Add(driver.Info, "version", "etcd "+v, "")
 	}
 }
 
@@ -170,17 +162,13 @@ func (d *diagnosis) topology(members []*pb.Member) {
 			}
 		}
 	}
+	const subject = "topology"
 	text := fmt.Sprintf("%d members, %d of them answer here", voters, here)
-	switch {
-	case voters == 1:
-		d.add(driver.Warn, "topology", "run three members", "one member: while it is down, no client gets or keeps a lock")
-	case here == 1 && len(d.b.client.Endpoints()) == 1:
-		d.add(driver.Warn, "topology", "name all members in the URL, with commas between", "%s: no other is configured, so its failure is that of the locks", text)
-	case here <= voters/2:
-		d.add(driver.Warn, "topology", "start or configure the others", "%s, which is no majority", text)
-	default:
-		d.add(driver.Info, "topology", "", "%s", text)
-	}
+	d.When(voters == 1, driver.Warn, subject, "one member: while it is down, no client gets or keeps a lock", "run three members")
+	d.When(here == 1 && len(d.b.client.Endpoints()) == 1, driver.Warn, subject, text+": no other is configured, so its failure is that of the locks",
+		"name all members in the URL, with commas between")
+	d.When(here <= voters/2, driver.Warn, subject, text+", which is no majority", "start or configure the others")
+	d.Else(subject, text)
 }
 
 func (d *diagnosis) alarms() {
@@ -192,21 +180,17 @@ func (d *diagnosis) alarms() {
 		return err
 	})
 	if err != nil {
-		d.add(driver.Info, "alarms", "", "cannot be read: %v", explain(d.ctx, "list alarms", err))
+		d.Else("alarms", fmt.Sprintf("cannot be read: %v", explain(d.ctx, "list alarms", err)))
 		return
 	}
 	for _, a := range resp.Alarms {
-		switch a.Alarm {
-		case pb.AlarmType_NOSPACE:
-			d.add(driver.Bad, "alarm", "compact, defragment, then etcdctl alarm disarm",
-				"NOSPACE on member %x: nothing can be locked; held locks are renewed and released", a.MemberID)
-		default:
-			d.add(driver.Bad, "alarm", "replace the member", "%s on member %x", a.Alarm, a.MemberID)
+		text, cure := fmt.Sprintf("%s on member %x", a.Alarm, a.MemberID), "replace the member"
+		if a.Alarm == pb.AlarmType_NOSPACE {
+			text, cure = text+": nothing can be locked; held locks are renewed and released", "compact, defragment, then etcdctl alarm disarm"
 		}
+		d.Add(driver.Bad, "alarms", text, cure)
 	}
-	if len(resp.Alarms) == 0 {
-		d.add(driver.Info, "alarms", "", "none")
-	}
+	d.Else("alarms", "none")
 }
 
 // lease sees what TTL is granted at least.
@@ -217,23 +201,19 @@ func (d *diagnosis) lease() {
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			level = driver.Warn
 		}
-		d.add(level, "lease", "see what else is said here: without a leader, with a full disk or without the right to write there is none",
-			"no lease is granted: %v", err)
+		d.Add(level, "lease", fmt.Sprintf("no lease is granted: %v", err),
+			"see what else is said here: without a leader, with a full disk or without the right to write there is none")
 		return
 	}
-	if granted > minTTL {
-		d.add(driver.Warn, "lease", "lower the servers' election-timeout, or ask for at least this TTL",
-			"the shortest TTL granted is %s: a shorter one is lengthened, and a crashed holder blocks others that long", granted)
-	} else {
-		d.add(driver.Info, "lease", "", "TTLs are granted as asked for, in whole seconds from %s on, and start anew when the leader changes", granted)
-	}
+	d.When(granted > minTTL, driver.Warn, "lease", fmt.Sprintf("the shortest TTL granted is %s: a shorter one is lengthened, and a crashed holder blocks others that long", granted),
+		"lower the servers' election-timeout, or ask for at least this TTL")
+	d.Else("lease", fmt.Sprintf("TTLs are granted as asked for, in whole seconds from %s on, and start anew when the leader changes", granted))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), time.Second)
 	defer cancel()
 	_, _ = s.KeepAlive(ctx) // which finds a proxy; others have said what is wrong
-	if d.proxied = s.(*session).proxied.Load(); d.proxied {
-		d.add(driver.Warn, "proxy", "name the members in the URL, or see docs/backends/etcd.md for what is different",
-			"etcd grpc-proxy renews leases by itself: a renewal takes up to half a second, so that no TTL should be shorter than 5s, and a client that is cut off during one can block others for two TTLs")
-	}
+	d.proxied = s.(*session).proxied.Load()
+	d.When(d.proxied, driver.Warn, "proxy", "etcd grpc-proxy renews leases by itself: a renewal takes up to half a second, so that no TTL should be shorter than 5s, "+
+		"and a client that is cut off during one can block others for two TTLs", "name the members in the URL, or see docs/backends/etcd.md for what is different")
 	_ = s.Close(ctx) // without an answer it runs out by itself
 }
 
@@ -258,7 +238,7 @@ func (d *diagnosis) rights() {
 	auth := clientv3.NewAuth(d.b.client)
 	user, err := auth.UserGet(ctx, name)
 	if err != nil {
-		d.add(driver.Info, "rights", "", "cannot be read: %v", explain(d.ctx, "show the user", err))
+		d.Else("rights", fmt.Sprintf("cannot be read: %v", explain(d.ctx, "show the user", err)))
 		return
 	}
 	whole := slices.Contains(user.Roles, "root")
@@ -266,12 +246,9 @@ func (d *diagnosis) rights() {
 		role, err := auth.RoleGet(ctx, r)
 		whole = whole || err == nil && slices.ContainsFunc(role.Perm, d.b.covers)
 	}
-	if whole {
-		d.add(driver.Info, "rights", "", "one right to write all under %q: taking it away loses all locks, at the latest when they would have been renewed", d.b.prefix)
-		return
-	}
-	d.add(driver.Warn, "rights", "grant the prefix as a whole, or use a client for each part whose right may be taken away",
-		"rights to write parts of what is under %q: if one is taken away, a client that holds a lock there loses all its locks, those of the other parts included", d.b.prefix)
+	d.When(!whole, driver.Warn, "rights", fmt.Sprintf("rights to write parts of what is under %q: if one is taken away, a client that holds a lock there "+
+		"loses all its locks, those of the other parts included", d.b.prefix), "grant the prefix as a whole, or use a client for each part whose right may be taken away")
+	d.Else("rights", fmt.Sprintf("one right to write all under %q: taking it away loses all locks, at the latest when they would have been renewed", d.b.prefix))
 }
 
 // covers returns whether a permission is for all keys under the prefix.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/doctor"
 )
 
 // Diagnose looks for what would weaken or break the promises of a lock.
@@ -22,32 +23,32 @@ func (s *store) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	}
 	defer c.Close()
 	x.conn = c
-	x.add(driver.Info, "store", fmt.Sprintf("%s, strategy %s", s, s.opts.Strategy), "")
+	x.Else("store", fmt.Sprintf("%s, strategy %s", s, s.opts.Strategy))
 	if err := x.read("SHOW GLOBAL VARIABLES", x.variables); err != nil {
-		return x.found, err
+		return x.Found, err
 	}
 	if err := x.read("SHOW GLOBAL STATUS", x.states); err != nil {
-		return x.found, err
+		return x.Found, err
 	}
-	for _, look := range []func(){
-		x.version, x.proxy, x.settings, x.clock, x.schema,
-	} {
-		look()
+	x.version()
+	x.proxy()
+	x.settings()
+	var us int64
+	asked := time.Now()
+	if err := row(ctx, c, "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))", &us); err == nil {
+		x.Clock(time.UnixMicro(us), asked)
 	}
-	return x.found, ctx.Err()
+	x.schema()
+	return x.Found, ctx.Err()
 }
 
 // examination is of one server.
 type examination struct {
+	doctor.Report
 	store             *store
 	conn              *sql.Conn
 	ctx               context.Context
 	variables, states map[string]string
-	found             []driver.Finding
-}
-
-func (x *examination) add(level driver.Level, subject, text, cure string) {
-	x.found = append(x.found, driver.Finding{Level: level, Subject: subject, Text: text, Cure: cure})
 }
 
 func (x *examination) read(text string, into map[string]string) error {
@@ -74,12 +75,11 @@ func (x *examination) version() {
 	if strings.Contains(v, "MariaDB") {
 		name, least = "MariaDB", [2]int{10, 6}
 	}
-	x.add(driver.Info, "version", name+" "+v, "")
 	var is [2]int
 	_, _ = fmt.Sscanf(v, "%d.%d", &is[0], &is[1])
-	if is[0] < least[0] || is[0] == least[0] && is[1] < least[1] {
-		x.add(driver.Bad, "version", fmt.Sprintf("older than %d.%d, which hasp is not made for", least[0], least[1]), "upgrade the server")
-	}
+	x.When(is[0] < least[0] || is[0] == least[0] && is[1] < least[1], driver.Bad, "version",
+		fmt.Sprintf("%s %s, older than %d.%d, which hasp is not made for", name, v, least[0], least[1]), "upgrade the server")
+	x.Else("version", name+" "+v)
 }
 
 // proxy asks twice which connection this is. A proxy that spreads statements over
@@ -89,7 +89,7 @@ func (x *examination) proxy() {
 	for range 5 {
 		var id int64
 		if err := row(x.ctx, x.conn, "SELECT CONNECTION_ID()", &id); err != nil {
-			x.add(driver.Warn, "proxy", fmt.Sprintf("the connection cannot be told: %v", err), "")
+			x.Add(driver.Warn, "proxy", fmt.Sprintf("the connection cannot be told: %v", err), "")
 			return
 		}
 		ids[id] = true
@@ -99,17 +99,8 @@ func (x *examination) proxy() {
 		if x.store.opts.Strategy != StrategyTable {
 			level, cure = driver.Bad, "connect to the server itself, or use the strategy table"
 		}
-		x.add(level, "proxy", "statements of one connection are executed on several: there is a proxy in between", cure)
+		x.Add(level, "proxy", "statements of one connection are executed on several: there is a proxy in between", cure)
 	}
-}
-
-// check is a question about the server's variables: whether something is wrong, and what to say.
-type check struct {
-	subject    string
-	bad        bool
-	level      driver.Level
-	text, cure string // if it is wrong
-	fine       string // "": all is well without a word
 }
 
 const (
@@ -121,18 +112,8 @@ const (
 	longHistory = 1_000_000
 )
 
+// settings looks at the server's variables.
 func (x *examination) settings() {
-	for _, c := range x.checks() {
-		switch {
-		case c.bad:
-			x.add(c.level, c.subject, c.text, c.cure)
-		case c.fine != "":
-			x.add(driver.Info, c.subject, c.fine, "")
-		}
-	}
-}
-
-func (x *examination) checks() []check {
 	v, table := x.variables, x.store.opts.Strategy == StrategyTable
 	replicas := max(x.number(x.states, "Slaves_connected"), x.number(x.states, "Replicas_connected"))
 	semi := x.states["Rpl_semi_sync_master_status"] == "ON" || x.states["Rpl_semi_sync_source_status"] == "ON"
@@ -147,35 +128,35 @@ func (x *examination) checks() []check {
 	if !table && !x.store.own {
 		closed, cure = ", and with them the locks of a session that renews more rarely", "raise it, or choose a TTL of less than three times that"
 	}
-	return []check{
-		{"role", v["read_only"] == "ON" || v["super_read_only"] == "ON", driver.Bad, "the server is read-only, perhaps a replica", "connect to the primary", ""},
-		{"failover", table && replicas > 0 && !semi, driver.Warn,
-			fmt.Sprintf("%d replicas, asynchronous: one that is promoted may have missed the newest grants, and two may hold", replicas),
-			"let the resource check tokens; semi-synchronous replication makes it rarer", ""},
-		{"failover", !table, driver.Info, "locks are not replicated: after a promotion no client holds any, and holders learn it by their connections", "", ""},
-		{"galera", galera && table, driver.Warn,
-			"a Galera cluster: nodes that lock the same names at once undo each other's transactions, which are repeated; and waiters poll, since the nodes do not share GET_LOCK",
-			"have all clients use one node", ""},
-		{"galera", galera && !table, driver.Bad, "a Galera cluster: its nodes do not share GET_LOCK, so two clients can hold", "use the strategy table", ""},
-		{"isolation", false, driver.Info, "", "", cmp.Or(v["transaction_isolation"], v["tx_isolation"]) + "; hasp's own transactions are READ-COMMITTED in any case"},
-		{"binlog", binlog && v["binlog_format"] == "STATEMENT", driver.Bad,
-			"binlog_format is STATEMENT, with which READ-COMMITTED transactions are refused", "set binlog_format to ROW or MIXED", ""},
-		{"durability", v["innodb_flush_log_at_trx_commit"] != "1", driver.Warn, "innodb_flush_log_at_trx_commit is " + v["innodb_flush_log_at_trx_commit"] +
-			": after a crash of the machine the last commits are forgotten, and a lock may be granted twice", "set it to 1", "every commit is written to disk"},
-		{"durability", binlog && v["sync_binlog"] != "1", driver.Warn, "sync_binlog is " + v["sync_binlog"] + ": replicas may miss commits after a crash", "set it to 1", ""},
-		{"wait_timeout", silence >= 0 && silence < shortSilence, driver.Warn,
-			fmt.Sprintf("wait_timeout is %d s: idle connections are closed all the time%s", silence, closed), cure, ""},
-		{limit, ends > 0 && ends <= waitMost, driver.Warn,
-			fmt.Sprintf("the server ends each statement after %g s, and waiters wait in statements of up to %d s: they ask again, and those of getlock lose their places", ends, waitMost),
-			"set it to 0, or to more, for hasp's role", ""},
-		{"keepalive", !table && (probes <= 0 || probes > 120), driver.Warn,
-			"the server finds a connection that was cut in silence only after the system's TCP keepalive, often two hours: its lock stays as long",
-			"set tcp_keepalive_time (MariaDB), or net.ipv4.tcp_keepalive_time on the server's machine, to a minute", ""},
-		{"connections", most > 0 && used*10 > most*8, driver.Warn, inUse, "raise max_connections, or lower what pools may open", inUse},
-		{"history", history > longHistory, driver.Warn,
-			fmt.Sprintf("%d old versions of rows wait to be purged: some transaction has been open for long, and locking becomes slow", history),
-			"find it in information_schema.innodb_trx and end it", ""},
-	}
+	x.When(v["read_only"] == "ON" || v["super_read_only"] == "ON", driver.Bad, "role", "the server is read-only, perhaps a replica", "connect to the primary")
+	x.When(table && replicas > 0 && !semi, driver.Warn, "failover",
+		fmt.Sprintf("%d replicas, asynchronous: one that is promoted may have missed the newest grants, and two may hold", replicas),
+		"let the resource check tokens; semi-synchronous replication makes it rarer")
+	x.When(!table, driver.Info, "failover", "locks are not replicated: after a promotion no client holds any, and holders learn it by their connections", "")
+	x.When(galera && table, driver.Warn, "galera",
+		"a Galera cluster: nodes that lock the same names at once undo each other's transactions, which are repeated; and waiters poll, since the nodes do not share GET_LOCK",
+		"have all clients use one node")
+	x.When(galera, driver.Bad, "galera", "a Galera cluster: its nodes do not share GET_LOCK, so two clients can hold", "use the strategy table")
+	x.Else("isolation", cmp.Or(v["transaction_isolation"], v["tx_isolation"])+"; hasp's own transactions are READ-COMMITTED in any case")
+	x.When(binlog && v["binlog_format"] == "STATEMENT", driver.Bad, "binlog",
+		"binlog_format is STATEMENT, with which READ-COMMITTED transactions are refused", "set binlog_format to ROW or MIXED")
+	x.When(binlog && v["sync_binlog"] != "1", driver.Warn, "sync_binlog", "it is "+v["sync_binlog"]+": replicas may miss commits after a crash", "set it to 1")
+	x.When(v["innodb_flush_log_at_trx_commit"] != "1", driver.Warn, "durability", "innodb_flush_log_at_trx_commit is "+v["innodb_flush_log_at_trx_commit"]+
+		": after a crash of the machine the last commits are forgotten, and a lock may be granted twice", "set it to 1")
+	x.Else("durability", "every commit is written to disk")
+	x.When(silence >= 0 && silence < shortSilence, driver.Warn, "wait_timeout",
+		fmt.Sprintf("wait_timeout is %d s: idle connections are closed all the time%s", silence, closed), cure)
+	x.When(ends > 0 && ends <= waitMost, driver.Warn, limit,
+		fmt.Sprintf("the server ends each statement after %g s, and waiters wait in statements of up to %d s: they ask again, and those of getlock lose their places", ends, waitMost),
+		"set it to 0, or to more, for hasp's role")
+	x.When(!table && (probes <= 0 || probes > 120), driver.Warn, "keepalive",
+		"the server finds a connection that was cut in silence only after the system's TCP keepalive, often two hours: its lock stays as long",
+		"set tcp_keepalive_time (MariaDB), or net.ipv4.tcp_keepalive_time on the server's machine, to a minute")
+	x.When(most > 0 && used*10 > most*8, driver.Warn, "connections", inUse, "raise max_connections, or lower what pools may open")
+	x.Else("connections", inUse)
+	x.When(history > longHistory, driver.Warn, "history",
+		fmt.Sprintf("%d old versions of rows wait to be purged: some transaction has been open for long, and locking becomes slow", history),
+		"find it in information_schema.innodb_trx and end it")
 }
 
 // statementTime is the limit, in seconds, that ends a statement which waits; 0: there is none.
@@ -189,42 +170,19 @@ func (x *examination) statementTime() (name string, seconds float64) {
 	return "max_statement_time", seconds
 }
 
-// clockTolerance is how far the server's clock may be off before it is a finding.
-// Exclusion does not depend on it, only on its rate; tokens after a restore do.
-const clockTolerance = 5 * time.Second
-
-func (x *examination) clock() {
-	before := time.Now()
-	var us int64
-	if err := row(x.ctx, x.conn, "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))", &us); err != nil {
-		return
-	}
-	off := time.UnixMicro(us).Sub(before.Add(time.Since(before) / 2)).Round(time.Millisecond)
-	if off.Abs() > clockTolerance {
-		x.add(driver.Warn, "clock", fmt.Sprintf("the server's clock differs from ours by %s", off), "run NTP on both; never step the clock of a server that holds locks")
-		return
-	}
-	x.add(driver.Info, "clock", fmt.Sprintf("differs from ours by %s", off), "")
-}
-
 func (x *examination) schema() {
 	if x.store.opts.NoFence {
 		return
 	}
 	sc := x.store.schema
 	v, err := sc.version(x.ctx, x.conn)
-	switch {
-	case err != nil:
-		x.add(driver.Bad, "tables", fmt.Sprintf("cannot be read: %v", err), "grant SELECT, INSERT, UPDATE, DELETE and EXECUTE on the database")
-		return
-	case v == 0:
-		x.add(driver.Warn, "tables", "there are none yet", "the first lock creates them; where the role may not, run `hasp migrate`")
-		return
-	case v != len(sc.steps):
-		x.add(driver.Warn, "tables", fmt.Sprintf("version %d, and this hasp is made for %d", v, len(sc.steps)), "run `hasp migrate` of the newest hasp in use")
+	x.When(err != nil, driver.Bad, "tables", fmt.Sprintf("cannot be read: %v", err), "grant SELECT, INSERT, UPDATE, DELETE and EXECUTE on the database")
+	x.When(v == 0, driver.Warn, "tables", "there are none yet", "the first lock creates them; where the role may not, run `hasp migrate`")
+	x.When(v != len(sc.steps), driver.Warn, "tables", fmt.Sprintf("version %d, and this hasp is made for %d", v, len(sc.steps)), "run `hasp migrate` of the newest hasp in use")
+	x.Else("tables", fmt.Sprintf("%s*, version %d", sc.prefix, v))
+	if err != nil || v != len(sc.steps) {
 		return
 	}
-	x.add(driver.Info, "tables", fmt.Sprintf("%s*, version %d", sc.prefix, v), "")
 	// Dropped indexes make two entries of one ID possible, or every look-up a scan.
 	for table, want := range map[string]int{"names": 2, "sessions": 2, "entries": 3, "bound": 2, "store": 1, "evictions": 1} {
 		var engine sql.NullString
@@ -234,13 +192,13 @@ func (x *examination) schema() {
 			sc.prefix+table, sc.prefix+table), &engine, &indexes)
 		switch {
 		case err != nil:
-			x.add(driver.Warn, "tables", fmt.Sprintf("%s%s cannot be examined: %v", sc.prefix, table, err), "")
+			x.Add(driver.Warn, "tables", fmt.Sprintf("%s%s cannot be examined: %v", sc.prefix, table, err), "")
 		case !engine.Valid:
-			x.add(driver.Bad, "tables", sc.prefix+table+" is missing", "run `hasp migrate --print` and apply it")
+			x.Add(driver.Bad, "tables", sc.prefix+table+" is missing", "run `hasp migrate --print` and apply it")
 		case engine.String != "InnoDB":
-			x.add(driver.Bad, "tables", sc.prefix+table+" is kept by "+engine.String+", which has no transactions", "ALTER TABLE ... ENGINE=InnoDB")
+			x.Add(driver.Bad, "tables", sc.prefix+table+" is kept by "+engine.String+", which has no transactions", "ALTER TABLE ... ENGINE=InnoDB")
 		case indexes < want:
-			x.add(driver.Bad, "tables", fmt.Sprintf("%s%s has %d of %d indexes", sc.prefix, table, indexes, want), "restore them as `hasp migrate --print` shows")
+			x.Add(driver.Bad, "tables", fmt.Sprintf("%s%s has %d of %d indexes", sc.prefix, table, indexes, want), "restore them as `hasp migrate --print` shows")
 		}
 	}
 }

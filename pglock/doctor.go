@@ -4,22 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/doctor"
 )
 
 // Diagnose looks at the server, and at the way to it, for what would weaken or break the
 // promises of a lock.
 func (t *table) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	x := &examination{ctx: ctx, tables: t.tables}
-	x.add(driver.Info, "store", t.String()+", strategy table", "")
+	x.Else("store", t.String()+", strategy table")
 	if d, ok := t.links.(*dialer); ok {
 		x.route(d)
 	} else {
-		x.add(driver.Info, "notifications", "none over database/sql: waiters ask", "use a URL, or pglock.Open with a pgx pool, to be told")
+		x.Add(driver.Info, "notifications", "none over database/sql: waiters ask", "use a URL, or pglock.Open with a pgx pool, to be told")
 	}
 	return x.examine()
 }
@@ -27,48 +27,37 @@ func (t *table) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 // Diagnose is the same for the strategies that connections hold.
 func (b *bound) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	x := &examination{ctx: ctx, tables: b.tables}
-	x.add(driver.Info, "store", b.String()+", strategy "+string(b.opts.Strategy), "")
+	x.Else("store", b.String()+", strategy "+string(b.opts.Strategy))
 	x.route(b.dialer)
 	return x.examine()
 }
 
 // examination is of one server.
 type examination struct {
+	doctor.Report
 	*tables
 	ctx   context.Context
 	there int // version of the tables
-	found []driver.Finding
-}
-
-func (x *examination) add(level driver.Level, subject, text, cure string) {
-	x.found = append(x.found, driver.Finding{Level: level, Subject: subject, Text: text, Cure: cure})
 }
 
 // route reports what stands between us and the server.
 func (x *examination) route(d *dialer) {
-	switch {
-	case d.seen.pooler == transactionPooler:
-		x.add(driver.Warn, "pooler", "a pool hands connections out for the time of a transaction: no notification arrives, waiters ask every "+x.opts.Poll.String(),
-			"connect to the server itself or to a pool in session mode")
-	case d.seen.pooler == sessionPooler:
-		x.add(driver.Info, "pooler", "a pool in session mode; each session keeps one of its connections, each lock of advisory one more", "")
-	case d.hiddenPool(x.ctx):
-		x.add(driver.Bad, "pooler", "a pool hands connections out for the time of a transaction, and greets as the server does: waiters hear of no grant, and prepared statements fail",
-			"connect to the server itself or to a pool in session mode")
-	default:
-		x.add(driver.Info, "pooler", "none", "")
-	}
-	if d.cfg.TLSConfig == nil && !strings.HasPrefix(d.cfg.Host, "/") {
-		x.add(driver.Warn, "tls", "the connection is in plaintext", "sslmode=verify-full, unless the network is trusted")
-	}
+	const subject, cure = "pooler", "connect to the server itself or to a pool in session mode"
+	x.When(d.seen.pooler == transactionPooler, driver.Warn, subject,
+		"a pool hands connections out for the time of a transaction: no notification arrives, waiters ask every "+x.opts.Poll.String(), cure)
+	x.When(d.seen.pooler == sessionPooler, driver.Info, subject, "a pool in session mode; each session keeps one of its connections, each lock of advisory one more", "")
+	x.When(d.seen.pooler == "" && d.hiddenPool(x.ctx), driver.Bad, subject,
+		"a pool hands connections out for the time of a transaction, and greets as the server does: waiters hear of no grant, and prepared statements fail", cure)
+	x.Else(subject, "none")
+	x.When(d.cfg.TLSConfig == nil && !strings.HasPrefix(d.cfg.Host, "/"), driver.Warn, "tls", "the connection is in plaintext", "sslmode=verify-full, unless the network is trusted")
 }
 
 func (x *examination) examine() ([]driver.Finding, error) {
 	var err error
 	x.there, err = x.naming.versionNow(x.ctx, x.pool)
 	if err = explain(x.ctx, err); errors.Is(err, errRowSecurity) {
-		x.add(driver.Bad, "tables", "row level security hides them from this role", "their owner runs ALTER TABLE ... DISABLE ROW LEVEL SECURITY for each, or gives the role BYPASSRLS")
-		return x.found, nil
+		x.Add(driver.Bad, "tables", "row level security hides them from this role", "their owner runs ALTER TABLE ... DISABLE ROW LEVEL SECURITY for each, or gives the role BYPASSRLS")
+		return x.Found, nil
 	} else if err != nil {
 		return nil, err
 	}
@@ -81,22 +70,23 @@ func (x *examination) examine() ([]driver.Finding, error) {
 		err := x.safely(x.ctx, func(r runner) error { return one(x.ctx, r, c.query, nil, &bad, &value) })
 		switch {
 		case err != nil:
-			return x.found, explain(x.ctx, err)
+			return x.Found, explain(x.ctx, err)
 		case bad:
-			x.add(c.level, c.subject, strings.ReplaceAll(c.text, "%s", value), c.cure)
-		case c.fine != "" && !x.knows(c.subject):
-			x.add(driver.Info, c.subject, strings.ReplaceAll(c.fine, "%s", value), "")
+			x.Add(c.level, c.subject, strings.ReplaceAll(c.text, "%s", value), c.cure)
+		case c.fine != "":
+			x.Else(c.subject, strings.ReplaceAll(c.fine, "%s", value))
 		}
 	}
-	if err := x.safely(x.ctx, x.clock); err != nil {
-		return x.found, explain(x.ctx, err)
+	asked, micros := time.Now(), int64(0)
+	err = x.safely(x.ctx, func(r runner) error {
+		asked = time.Now()
+		return one(x.ctx, r, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", nil, &micros)
+	})
+	if err != nil {
+		return x.Found, explain(x.ctx, err)
 	}
-	return x.found, nil
-}
-
-// knows reports whether there is a finding of this subject.
-func (x *examination) knows(subject string) bool {
-	return slices.ContainsFunc(x.found, func(f driver.Finding) bool { return f.Subject == subject })
+	x.Clock(time.UnixMicro(micros), asked)
+	return x.Found, nil
 }
 
 // check is a question to the server, which answers whether something is wrong, and with a value for
@@ -156,26 +146,6 @@ func (x *examination) checks() []check {
 			FROM pg_stat_activity WHERE backend_xmin IS NOT NULL OR backend_xid IS NOT NULL`, driver.Warn,
 			"%s: rows that locks leave behind pile up, and busy names become slow", "end it; set idle_in_transaction_session_timeout", "no old transaction keeps it from its work"},
 	}
-}
-
-// clockTolerance is how far the server's clock may be off before it is a finding.
-// Exclusion does not depend on it, only on its rate; tokens after a loss of data do.
-const clockTolerance = 5 * time.Second
-
-func (x *examination) clock(r runner) error {
-	before := time.Now()
-	var micros int64
-	err := one(x.ctx, r, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", nil, &micros)
-	if err != nil {
-		return err
-	}
-	off := time.UnixMicro(micros).Sub(before.Add(time.Since(before) / 2)).Round(time.Millisecond)
-	if off.Abs() > clockTolerance {
-		x.add(driver.Warn, "clock", fmt.Sprintf("the server's clock differs from ours by %s", off), "run NTP on both; never step the clock of a server that holds locks")
-	} else {
-		x.add(driver.Info, "clock", fmt.Sprintf("differs from ours by %s", off), "")
-	}
-	return nil
 }
 
 var (

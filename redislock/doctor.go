@@ -3,10 +3,10 @@ package redislock
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/doctor"
 	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
@@ -33,9 +33,8 @@ func (a *oneKey) Warnings(ctx context.Context) ([]driver.Finding, error) {
 
 func diagnose(ctx context.Context, conn redisconn.Conn, guard *quarantine.Guard, o Options,
 	foreignClients func(context.Context) ([]driver.Finding, error)) ([]driver.Finding, error) {
-	all := []driver.Finding{{
-		Level: driver.Info, Subject: "store", Text: fmt.Sprintf("%s, %s, strategy %s", conn, conn.Topology(), o.Strategy),
-	}}
+	var all doctor.Report
+	all.Else("store", fmt.Sprintf("%s, %s, strategy %s", conn, conn.Topology(), o.Strategy))
 	err := conn.Each(ctx, func(n redisconn.Node) error {
 		x, err := redisconn.Examine(ctx, n)
 		if err != nil {
@@ -45,23 +44,23 @@ func diagnose(ctx context.Context, conn redisconn.Conn, guard *quarantine.Guard,
 		examineRole(x, o)
 		x.Memory()
 		x.Persistence(forgets(o))
-		x.Clock()
+		x.CheckClock()
 		examineCluster(ctx, n, x)
 		guard.Examine(ctx, n, x)
-		all = append(all, x.Found...)
+		all.Found = append(all.Found, x.Found...)
 		return nil
 	})
 	if err != nil {
-		return all, redisconn.Refusal(err)
+		return all.Found, redisconn.Refusal(err)
 	}
 	found, err := foreignClients(ctx)
-	if all = append(all, found...); err != nil {
-		return all, redisconn.Refusal(err)
+	if all.Found = append(all.Found, found...); err != nil {
+		return all.Found, redisconn.Refusal(err)
 	}
 	if conn.Topology() != redisconn.Single {
-		all = append(all, failover(o))
+		examineFailover(&all, o)
 	}
-	return all, nil
+	return all.Found, nil
 }
 
 // forgets is the consequence of a server without persistence.
@@ -72,54 +71,35 @@ func forgets(o Options) string {
 	return "a server that restarts has forgotten its locks; it then grants none for a TTL, which must be the same for all clients"
 }
 
-func failover(o Options) driver.Finding {
-	f := driver.Finding{
-		Level: driver.Warn, Subject: "failover",
-		Text: "replication is asynchronous: a failover can forget the newest grants, and two may hold",
-		Cure: "let the resource check fencing tokens; leave out quarantine=off; redlock:// or another store does not depend on it",
-	}
-	switch {
-	case o.NoQuarantine:
-	case o.Replicas == 0:
-		f.Text = "a master that is cut off and replaced goes on with the clients on its side, and two may hold"
-		f.Cure = "wait=N, half of the replicas, ends their locks; or let the resource check fencing tokens"
-	case o.Strategy != StrategyQueue:
-		f.Text = "a master that is cut off and replaced goes on renewing the locks on its side, and two may hold"
-		f.Cure = "strategy=queue ends them; or let the resource check fencing tokens"
-	default:
-		f.Level, f.Cure = driver.Info, ""
-		f.Text = "after a failover the new master grants nothing until its replicas confirm, and for the longest TTL in use; the old one's locks have ended by then"
-	}
-	return f
+func examineFailover(x *doctor.Report, o Options) {
+	const subject, tokens = "failover", "let the resource check fencing tokens"
+	x.When(o.NoQuarantine, driver.Warn, subject, "replication is asynchronous: a failover can forget the newest grants, and two may hold",
+		tokens+"; leave out quarantine=off; redlock:// or another store does not depend on it")
+	x.When(o.Replicas == 0, driver.Warn, subject, "a master that is cut off and replaced goes on with the clients on its side, and two may hold",
+		"wait=N, half of the replicas, ends their locks; or "+tokens)
+	x.When(o.Strategy != StrategyQueue, driver.Warn, subject, "a master that is cut off and replaced goes on renewing the locks on its side, and two may hold",
+		"strategy=queue ends them; or "+tokens)
+	x.Else(subject, "after a failover the new master grants nothing until its replicas confirm, and for the longest TTL in use; the old one's locks have ended by then")
 }
 
 func examineRole(x *redisconn.Examination, o Options) {
-	replicas, _ := strconv.Atoi(x.Fields["connected_slaves"])
-	switch {
-	case x.Fields["role"] == "slave":
-		x.Add(driver.Bad, "role", "this is a replica: it refuses writes, or forgets them", "connect to the master, or name the set with sentinel=NAME")
-	case replicas > 0 && o.Replicas == 0:
-		x.Add(driver.Warn, "replicas", fmt.Sprintf("%d replicas, and a grant does not wait for any", replicas),
-			fmt.Sprintf("wait=%d has a grant confirmed by half of them", (replicas+1)/2))
-	case replicas < o.Replicas:
-		x.Add(driver.Bad, "replicas", fmt.Sprintf("%d replicas, and wait=%d asks for more: nothing can be acquired", replicas, o.Replicas), "add replicas or lower wait")
-	case 2*o.Replicas < replicas:
-		x.Add(driver.Warn, "replicas", fmt.Sprintf("%d replicas, of which a grant waits for %d: after a failover the old master may still have so many, "+
-			"and the new one too, and two may hold", replicas, o.Replicas), fmt.Sprintf("wait=%d, half of the replicas", (replicas+1)/2))
-	default:
-		x.Add(driver.Info, "replicas", fmt.Sprintf("%d, of which a grant waits for %d", replicas, o.Replicas), "")
+	const subject = "replicas"
+	if x.IsReplica("connect to the master, or name the set with sentinel=NAME") {
+		return
 	}
+	there, half := x.Replicas(), (x.Replicas()+1)/2
+	x.When(there > 0 && o.Replicas == 0, driver.Warn, subject, fmt.Sprintf("%d replicas, and a grant does not wait for any", there),
+		fmt.Sprintf("wait=%d has a grant confirmed by half of them", half))
+	x.When(there < o.Replicas, driver.Bad, subject, fmt.Sprintf("%d replicas, and wait=%d asks for more: nothing can be acquired", there, o.Replicas), "add replicas or lower wait")
+	x.When(2*o.Replicas < there, driver.Warn, subject, fmt.Sprintf("%d replicas, of which a grant waits for %d: after a failover the old master may still have so many, "+
+		"and the new one too, and two may hold", there, o.Replicas), fmt.Sprintf("wait=%d, half of the replicas", half))
+	x.Else(subject, fmt.Sprintf("%d, of which a grant waits for %d", there, o.Replicas))
 }
 
 func examineCluster(ctx context.Context, n redisconn.Node, x *redisconn.Examination) {
-	if x.Fields["cluster_enabled"] != "1" {
-		return
+	if x.Fields["cluster_enabled"] == "1" {
+		text, _ := n.Do(ctx, "CLUSTER", "INFO").Value.(string)
+		x.When(!strings.Contains(text, "cluster_state:ok"), driver.Bad, "cluster", "its state is not ok: some names cannot be locked", "see CLUSTER INFO")
+		x.Else("cluster", "state ok")
 	}
-	r := n.Do(ctx, "CLUSTER", "INFO")
-	text, _ := r.Value.(string)
-	if r.Err == nil && strings.Contains(text, "cluster_state:ok") {
-		x.Add(driver.Info, "cluster", "state ok", "")
-		return
-	}
-	x.Add(driver.Bad, "cluster", "its state is not ok: some names cannot be locked", "see CLUSTER INFO")
 }

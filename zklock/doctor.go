@@ -12,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/doctor"
 )
 
 // Diagnose examines each server by the four-letter command srvr, which is allowed by default, and
@@ -22,98 +23,72 @@ func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 		return nil, explain("connect", err)
 	}
 	defer c.abandon()
-	fs, err := b.diagnoseStore(ctx, c)
-	if err != nil {
+	x := &doctor.Report{}
+	if err := b.diagnoseStore(ctx, c, x); err != nil {
 		return nil, err
 	}
 	serving := 0
 	for _, server := range b.servers {
-		of, ok := b.diagnoseServer(ctx, server)
-		if fs = append(fs, of...); ok {
+		if b.diagnoseServer(ctx, server, x) {
 			serving++
 		}
 	}
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	if len(b.servers) == 1 {
-		fs = append(fs, driver.Finding{
-			Level: driver.Warn, Subject: "servers", Text: "one server is named: no lock can be had, and those held are lost, while it is down",
-			Cure: "name all members of an ensemble of three or five in the URL",
-		})
-	} else if serving < len(b.servers) {
-		fs = append(fs, driver.Finding{
-			Level: driver.Warn, Subject: "servers", Text: fmt.Sprintf("%d of %d servers named do not serve", len(b.servers)-serving, len(b.servers)),
-			Cure: "start them, or take them out of the URL; a majority must serve",
-		})
-	}
-	return fs, nil
+	x.When(len(b.servers) == 1, driver.Warn, "servers", "one server is named: no lock can be had, and those held are lost, while it is down",
+		"name all members of an ensemble of three or five in the URL")
+	x.When(serving < len(b.servers), driver.Warn, "servers", fmt.Sprintf("%d of %d servers named do not serve", len(b.servers)-serving, len(b.servers)),
+		"start them, or take them out of the URL; a majority must serve")
+	return x.Found, ctx.Err()
 }
 
 // diagnoseStore looks at what every server would report alike.
-func (b *backend) diagnoseStore(ctx context.Context, c *conn) ([]driver.Finding, error) {
-	fs := b.diagnoseSession(c)
-	root, err := b.diagnoseRoot(ctx, c)
+func (b *backend) diagnoseStore(ctx context.Context, c *conn, x *doctor.Report) error {
+	granted := c.timeout()
+	x.When(granted != c.asked, driver.Warn, "session timeout",
+		fmt.Sprintf("%s was asked, %s granted: servers grant from minSessionTimeout to maxSessionTimeout, 2 to 20 ticks unless set", c.asked, granted),
+		"ask for a ttl in that range, or change it in zoo.cfg")
+	x.Else("session timeout", fmt.Sprintf("%s, as asked", granted))
+	if err := b.diagnoseRoot(ctx, c, x); err != nil || b.opts.Strategy != StrategyQueue {
+		return err
+	}
+	longest, used, err := b.longest(ctx, c)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	fs = append(fs, root...)
-	if b.opts.Strategy == StrategyQueue {
-		longest, used, err := b.longest(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		fs = append(fs, diagnoseWaiters(longest))
-		mixed, err := b.diagnoseDialects(ctx, c, used)
-		if err != nil {
-			return nil, err
-		}
-		fs = append(fs, mixed...)
-	}
-	return fs, nil
+	diagnoseWaiters(longest, x)
+	return b.diagnoseDialects(ctx, c, used, x)
+}
+
+// diagnoseWaiters checks the longest queue. A list of its entries, of about 60 bytes each, must
+// fit into jute.maxbuffer, or no new client can be told who is in front.
+func diagnoseWaiters(longest int32, x *doctor.Report) {
+	waiters := fmt.Sprintf("the longest queue has %d entries", longest)
+	x.When(longest > manyWaiters, driver.Warn, "waiters", waiters+"; some 15,000 meet the limit of jute.maxbuffer, 1 MB unless set, and then no client can enter",
+		"have fewer waiters per name, or raise jute.maxbuffer on the servers")
+	x.Else("waiters", waiters)
 }
 
 // defaultTTL: a client asks for it unless it was told otherwise.
 const defaultTTL = 10 * time.Second
 
-// diagnoseSession compares the session timeout with what was asked.
-func (b *backend) diagnoseSession(c *conn) []driver.Finding {
-	granted := c.timeout()
-	f := driver.Finding{Level: driver.Info, Subject: "session timeout", Text: fmt.Sprintf("%s, as asked", granted)}
-	if granted != c.asked {
-		f.Level = driver.Warn
-		f.Text = fmt.Sprintf("%s was asked, %s granted: servers grant from minSessionTimeout to maxSessionTimeout, 2 to 20 ticks unless set", c.asked, granted)
-		f.Cure = "ask for a ttl in that range, or change it in zoo.cfg"
-	}
-	return []driver.Finding{f}
-}
-
 // diagnoseRoot looks at who may change the nodes.
-func (b *backend) diagnoseRoot(ctx context.Context, c *conn) ([]driver.Finding, error) {
+func (b *backend) diagnoseRoot(ctx context.Context, c *conn, x *doctor.Report) error {
+	root := b.opts.Root
 	acl, err := call(ctx, c, func() ([]zk.ACL, error) {
-		acl, _, err := c.zk.GetACL(b.opts.Root)
+		acl, _, err := c.zk.GetACL(root)
 		return acl, err
 	})
-	switch {
-	case err == zk.ErrNoNode:
-		return []driver.Finding{{Level: driver.Info, Subject: "root", Text: b.opts.Root + " does not exist yet; the first lock makes it"}}, nil
-	case err == zk.ErrNoAuth:
-		return []driver.Finding{{
-			Level: driver.Bad, Subject: "acl", Text: "no permission to look at " + b.opts.Root,
-			Cure: "give the user and password it was made with, or have its ACL changed",
-		}}, nil
-	case err != nil:
-		return nil, explain("read the ACL of "+b.opts.Root, err)
+	if err != nil && err != zk.ErrNoNode && err != zk.ErrNoAuth {
+		return explain("read the ACL of "+root, err)
 	}
-	for _, a := range acl {
-		if a.Scheme == "world" && a.Perms&(zk.PermCreate|zk.PermDelete|zk.PermWrite) != 0 {
-			return []driver.Finding{{
-				Level: driver.Warn, Subject: "acl", Text: b.opts.Root + " is open to the world: everyone who reaches a server can take, break and forge locks",
-				Cure: "give a user and a password, so that nodes are made for that identity only, and setAcl on the root",
-			}}, nil
-		}
-	}
-	return []driver.Finding{{Level: driver.Info, Subject: "acl", Text: b.opts.Root + " can be changed by its identities only"}}, nil
+	world := slices.ContainsFunc(acl, func(a zk.ACL) bool {
+		return a.Scheme == "world" && a.Perms&(zk.PermCreate|zk.PermDelete|zk.PermWrite) != 0
+	})
+	x.When(err == zk.ErrNoNode, driver.Info, "acl", root+" does not exist yet; the first lock makes it", "")
+	x.When(err == zk.ErrNoAuth, driver.Bad, "acl", "no permission to look at "+root, "give the user and password it was made with, or have its ACL changed")
+	x.When(world, driver.Warn, "acl", root+" is open to the world: everyone who reaches a server can take, break and forge locks",
+		"give a user and a password, so that nodes are made for that identity only, and setAcl on the root")
+	x.Else("acl", root+" can be changed by its identities only")
+	return nil
 }
 
 // longest is how many entries the busiest of the root's locks has, and used the nodes of
@@ -151,8 +126,8 @@ func (b *backend) longest(ctx context.Context, c *conn) (longest int32, used []s
 }
 
 // diagnoseDialects looks for locks with entries in another dialect than this client's.
-func (b *backend) diagnoseDialects(ctx context.Context, c *conn, used []string) ([]driver.Finding, error) {
-	found := make([]*driver.Finding, min(len(used), mostListed))
+func (b *backend) diagnoseDialects(ctx context.Context, c *conn, used []string, x *doctor.Report) error {
+	found := make([]string, min(len(used), mostListed))
 	err := each(ctx, len(found), func(i int) error {
 		names, err := call(ctx, c, func() ([]string, error) {
 			names, _, err := c.zk.Children(used[i])
@@ -162,66 +137,37 @@ func (b *backend) diagnoseDialects(ctx context.Context, c *conn, used []string) 
 			return explain("list "+used[i], err)
 		}
 		if node, writer := b.opts.Dialect.foreignEntry(names); node != "" {
-			found[i] = &driver.Finding{
-				Level: driver.Warn, Subject: "dialects",
-				Text: fmt.Sprintf("under %s stands %s, in %s; this client has dialect=%s, and neither sees the other", used[i], node, writer, b.opts.Dialect),
-				Cure: "let all clients of a path use one dialect, or give each its own path",
-			}
+			found[i] = fmt.Sprintf("under %s stands %s, in %s; this client has dialect=%s, and neither sees the other", used[i], node, writer, b.opts.Dialect)
 		}
 		return nil
 	})
-	var fs []driver.Finding
-	for _, f := range found {
-		if f != nil {
-			fs = append(fs, *f)
+	for _, text := range found {
+		if text != "" {
+			x.Add(driver.Warn, "dialects", text, "let all clients of a path use one dialect, or give each its own path")
 		}
 	}
-	return fs, err
-}
-
-// diagnoseWaiters checks the longest queue. A list of its entries, of about 60 bytes each, must
-// fit into jute.maxbuffer (1 MB unless set), else no new client can be told who is in
-// front.
-func diagnoseWaiters(longest int32) driver.Finding {
-	f := driver.Finding{Level: driver.Info, Subject: "waiters", Text: fmt.Sprintf("the longest queue has %d entries", longest)}
-	if longest > manyWaiters {
-		f.Level = driver.Warn
-		f.Text += "; some 15,000 meet the limit of jute.maxbuffer, 1 MB unless set, and then no client can enter"
-		f.Cure = "have fewer waiters per name, or raise jute.maxbuffer on the servers"
-	}
-	return f
+	return err
 }
 
 // diagnoseServer asks one server. serves is false if it does not answer or has no quorum.
-func (b *backend) diagnoseServer(ctx context.Context, server string) (fs []driver.Finding, serves bool) {
-	add := func(level driver.Level, subject, text, cure string) {
-		fs = append(fs, driver.Finding{Level: level, Subject: server + " " + subject, Text: text, Cure: cure})
-	}
+func (b *backend) diagnoseServer(ctx context.Context, server string, x *doctor.Report) (serves bool) {
 	reply, err := b.fourLetterWord(ctx, server, "srvr")
 	if err != nil {
-		add(driver.Bad, "reach", err.Error(), "see that it runs and that this machine may connect")
-		return fs, false
+		x.Add(driver.Bad, server+" reach", err.Error(), "see that it runs and that this machine may connect")
+		return false
 	}
 	facts := parseTable(reply, ": ")
-	if v := facts["Zookeeper version"]; v != "" {
-		version, _, _ := strings.Cut(v, ",")
-		add(driver.Info, "version", version+", "+facts["Mode"], "")
-		if outdated(version, 3, 5) {
-			add(driver.Bad, "version", "it has no container nodes", "3.5.3 or newer is needed")
-		}
+	if notAllowed(reply) {
+		x.Add(driver.Info, server+" commands", "srvr is not allowed", "allow srvr in 4lw.commands.whitelist, to have the version and the role told")
+		return true
 	}
-	switch {
-	case notAllowed(reply):
-		add(driver.Info, "commands", "srvr is not allowed", "allow srvr in 4lw.commands.whitelist, to have the version and the role told")
-		return fs, true
-	case facts["Mode"] == "":
-		add(driver.Bad, "mode", "it does not serve: "+strings.TrimSpace(reply), "a majority of the ensemble must run and see each other")
-		return fs, false
-	}
-	if n, err := strconv.Atoi(facts["Outstanding"]); err == nil && n > mostOutstanding {
-		add(driver.Warn, "load", fmt.Sprintf("%d requests wait to be answered", n), "give it a faster disk for its log, or less to do")
-	}
-	return fs, true
+	version, _, _ := strings.Cut(facts["Zookeeper version"], ",")
+	x.When(outdated(version, 3, 5), driver.Bad, server+" version", version+", without container nodes", "3.5.3 or newer is needed")
+	x.When(version != "", driver.Info, server+" version", version+", "+facts["Mode"], "")
+	x.When(facts["Mode"] == "", driver.Bad, server+" mode", "it does not serve: "+strings.TrimSpace(reply), "a majority of the ensemble must run and see each other")
+	waiting, _ := strconv.Atoi(facts["Outstanding"])
+	x.When(waiting > mostOutstanding, driver.Warn, server+" load", fmt.Sprintf("%d requests wait to be answered", waiting), "give it a faster disk for its log, or less to do")
+	return facts["Mode"] != ""
 }
 
 const (

@@ -92,23 +92,24 @@ var mayImport = map[string][]string{
 	"./kubelock":          {"./driver", "./caslock", "github.com/go-logr/logr", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"},
 	"./memlock":           {"./driver", "./internal/memstore"},
 	"./internal/memstore": {"./driver"},
-	"./filelock":          {"./driver", "./internal/signal", "./internal/fstype", "golang.org/x/sys"},
-	"./zklock":            {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-zookeeper/zk", "./internal/keepalive"},
-	"./etcdlock":          {"./driver", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
-	"./redislock":         {"./driver", "./internal/signal", "./internal/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./internal/keepalive"},
-	"./redislock/redlock": {"./driver", "./internal/signal", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./internal/keepalive"},
-	"./pglock":            {"./driver", "./internal/pushqueue", "./internal/takennames", "./internal/keepalive", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
+	"./filelock":          {"./driver", "./internal/doctor", "./internal/signal", "./internal/fstype", "golang.org/x/sys"},
+	"./zklock":            {"./driver", "./internal/doctor", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-zookeeper/zk", "./internal/keepalive"},
+	"./etcdlock":          {"./driver", "./internal/doctor", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
+	"./redislock":         {"./driver", "./internal/doctor", "./internal/signal", "./internal/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./internal/keepalive"},
+	"./redislock/redlock": {"./driver", "./internal/doctor", "./internal/signal", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./internal/keepalive"},
+	"./pglock":            {"./driver", "./internal/doctor", "./internal/pushqueue", "./internal/takennames", "./internal/keepalive", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
 	"./httplock":          {"./driver", "./driver/tlsparams", "./internal/httpapi"},
 	"./internal/httpapi":  {"./driver"}, // what httplock and hasp serve say to each other
-	"./mysqllock":         {"./driver", "./internal/pushqueue", "./internal/takennames", "./internal/keepalive", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
+	"./mysqllock":         {"./driver", "./internal/doctor", "./internal/pushqueue", "./internal/takennames", "./internal/keepalive", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
 
 	// How drivers wake waiters.
 	"./internal/signal": {},
 	// The client's side of a queue whose grants are pushed, for those stores that keep one for us.
 	"./internal/pushqueue": {"./driver", "./internal/signal"},
+	"./internal/doctor":    {"./driver"}, // the form of what drivers' Diagnose finds
 
 	// What both Redis drivers need of a client, and the adapter for users of go-redis.
-	"./redislock/internal/redisconn":  {"./driver", "./driver/tlsparams", "github.com/redis/rueidis"},
+	"./redislock/internal/redisconn":  {"./driver", "./internal/doctor", "./driver/tlsparams", "github.com/redis/rueidis"},
 	"./internal/keepalive":            {"./driver"}, // what is left of an entry's time; what a renewal says that has not reached every entry
 	"./redislock/internal/quarantine": {"./driver", "./redislock/internal/redisconn"},
 	"./redislock/internal/setnx":      {"./redislock/internal/redisconn", "./redislock/internal/quarantine"}, // the scripts of redislock's strategy=setnx and of redlock

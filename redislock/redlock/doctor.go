@@ -3,10 +3,10 @@ package redlock
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/doctor"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
@@ -27,14 +27,12 @@ func (b *store) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	all := []driver.Finding{b.majority(errs)}
+	var all doctor.Report
+	b.examineMajority(&all, errs)
 	seen := map[string]*node{}
 	for i, n := range b.nodes {
 		if errs[i] != nil {
-			all = append(all, driver.Finding{
-				Level: driver.Warn, Subject: "server", Text: fmt.Sprintf("no answer: %v", n.named(errs[i])),
-				Cure: "bring it back, or replace it in the URL of every client at the same time",
-			})
+			all.Add(driver.Warn, "server", fmt.Sprintf("no answer: %v", n.named(errs[i])), "bring it back, or replace it in the URL of every client at the same time")
 			continue
 		}
 		id := each[i].Fields["run_id"]
@@ -42,9 +40,9 @@ func (b *store) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 			each[i].Add(driver.Bad, "server", fmt.Sprintf("it is the same server as %s, and votes twice", other), "name independent servers")
 		}
 		seen[id] = n
-		all = append(all, each[i].Found...)
+		all.Found = append(all.Found, each[i].Found...)
 	}
-	return all, nil
+	return all.Found, nil
 }
 
 // Warnings says whether a server may evict held locks. Servers that do not answer are left out.
@@ -66,23 +64,18 @@ func (b *store) forgets() string {
 	return "a server that restarts has forgotten its votes, and has none for a TTL, which must be the same for all clients; other libraries do not wait"
 }
 
-// majority says how many failures the servers still tolerate.
-func (b *store) majority(errs []error) driver.Finding {
+// examineMajority says how many failures the servers still tolerate.
+func (b *store) examineMajority(x *doctor.Report, errs []error) {
 	good := 0
 	for _, err := range errs {
 		if err == nil {
 			good++
 		}
 	}
-	f := driver.Finding{Level: driver.Info, Subject: "majority"}
-	f.Text = fmt.Sprintf("%s: %d of %d servers answer, %d are needed", b, good, len(b.nodes), b.quorum)
-	switch {
-	case good < b.quorum:
-		f.Level, f.Cure = driver.Bad, "nothing can be locked until a majority is back"
-	case good == b.quorum && good < len(b.nodes):
-		f.Level, f.Cure = driver.Warn, "no further server may fail: bring the others back"
-	}
-	return f
+	text := fmt.Sprintf("%s: %d of %d servers answer, %d are needed", b, good, len(b.nodes), b.quorum)
+	x.When(good < b.quorum, driver.Bad, "majority", text, "nothing can be locked until a majority is back")
+	x.When(good == b.quorum && good < len(b.nodes), driver.Warn, "majority", text, "no further server may fail: bring the others back")
+	x.Else("majority", text)
 }
 
 func (b *store) examine(ctx context.Context, n *node) (x *redisconn.Examination, err error) {
@@ -95,17 +88,12 @@ func (b *store) examine(ctx context.Context, n *node) (x *redisconn.Examination,
 			return err
 		}
 		x.Version()
-		replicas, _ := strconv.Atoi(x.Fields["connected_slaves"])
-		switch {
-		case x.Fields["role"] == "slave":
-			x.Add(driver.Bad, "role", "this is a replica: it refuses writes, or forgets them", "name its master")
-		case replicas > 0:
-			x.Add(driver.Warn, "replicas", fmt.Sprintf("%d replicas: one that takes over may lack the newest votes", replicas),
-				"have no failover for servers of a redlock")
-		}
+		replicas := x.Replicas()
+		x.When(!x.IsReplica("name its master") && replicas > 0, driver.Warn, "replicas",
+			fmt.Sprintf("%d replicas: one that takes over may lack the newest votes", replicas), "have no failover for servers of a redlock")
 		x.Memory()
 		x.Persistence(b.forgets())
-		x.Clock()
+		x.CheckClock()
 		n.guard.Examine(ctx, s, x)
 		return nil
 	})

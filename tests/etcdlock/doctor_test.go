@@ -106,7 +106,7 @@ func TestDoctorOfFull(t *testing.T) {
 	for put(i) == nil {
 		i++
 	}
-	has(t, diagnose(t, b), "bad alarm", "NOSPACE")
+	has(t, diagnose(t, b), "bad alarms", "NOSPACE")
 }
 
 // Rights by parts are told of where it matters: since 3.7 the loss of one right loses all locks

@@ -265,15 +265,9 @@ func (g *Guard) Examine(ctx context.Context, n redisconn.Node, x *redisconn.Exam
 	left := time.Duration(till-seconds*1e6-micro) * time.Microsecond
 	lease := time.Duration(max(longest, before)) * time.Microsecond
 	cure := "wait, or write its run id to hasp:new and delete " + g.mark("") + " if you know better"
-	switch {
-	case !strings.HasPrefix(reign, x.Fields["master_replid"]+"/"):
-		x.Add(driver.Warn, subject, fmt.Sprintf("the server was started again, or promoted, since the last lock: it grants none "+
-			"until it is up for %s, or for so long from the next request on", lease), "")
-	case till == 0:
-		x.Add(driver.Warn, subject, fmt.Sprintf("the server may have forgotten locks, and grants none until its replicas confirm, and for another %s", lease), cure)
-	case left > 0:
-		x.Add(driver.Warn, subject, fmt.Sprintf("the server may have forgotten locks, and grants none for another %s", left.Round(time.Second)), cure)
-	default:
-		x.Add(driver.Info, subject, fmt.Sprintf("on; after a restart the server grants nothing for %s, the longest TTL in use", lease), "")
-	}
+	x.When(!strings.HasPrefix(reign, x.Fields["master_replid"]+"/"), driver.Warn, subject, fmt.Sprintf("the server was started again, or promoted, since the last lock: "+
+		"it grants none until it is up for %s, or for so long from the next request on", lease), "")
+	x.When(till == 0, driver.Warn, subject, fmt.Sprintf("the server may have forgotten locks, and grants none until its replicas confirm, and for another %s", lease), cure)
+	x.When(left > 0, driver.Warn, subject, fmt.Sprintf("the server may have forgotten locks, and grants none for another %s", left.Round(time.Second)), cure)
+	x.Else(subject, fmt.Sprintf("on; after a restart the server grants nothing for %s, the longest TTL in use", lease))
 }

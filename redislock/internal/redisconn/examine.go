@@ -8,19 +8,15 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/doctor"
 )
 
 // Examination has the findings about one server, for a driver's Diagnose.
 type Examination struct {
+	doctor.Report
 	node   Node
 	ctx    context.Context
 	Fields map[string]string // of INFO
-	Found  []driver.Finding
-}
-
-// Add adds a finding.
-func (x *Examination) Add(level driver.Level, subject, text, cure string) {
-	x.Found = append(x.Found, driver.Finding{Level: level, Subject: subject, Text: x.node.Addr() + ": " + text, Cure: cure})
 }
 
 // Examine reads the server's INFO.
@@ -29,7 +25,7 @@ func Examine(ctx context.Context, n Node) (*Examination, error) {
 	if r.Err != nil {
 		return nil, fmt.Errorf("%s: %w", n.Addr(), r.Err)
 	}
-	x := &Examination{node: n, ctx: ctx, Fields: map[string]string{}}
+	x := &Examination{Report: doctor.Report{Server: n.Addr()}, node: n, ctx: ctx, Fields: map[string]string{}}
 	text, _ := r.Value.(string)
 	for line := range strings.Lines(text) {
 		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
@@ -61,28 +57,33 @@ func (x *Examination) Version() {
 	if valkey := x.Fields["valkey_version"]; valkey != "" {
 		name, v = "Valkey", valkey
 	}
-	x.Add(driver.Info, "version", name+" "+v, "")
 	var major, minor int
 	_, _ = fmt.Sscanf(x.Fields["redis_version"], "%d.%d", &major, &minor) // Valkey says 7.2 here
-	if major < 6 || major == 6 && minor < 2 {
-		x.Add(driver.Bad, "version", "older than 6.2, which hasp is not made for", "upgrade the server")
-	}
+	x.When(major < 6 || major == 6 && minor < 2, driver.Bad, "version", name+" "+v+", older than 6.2, which hasp is not made for", "upgrade the server")
+	x.Else("version", name+" "+v)
+}
+
+// IsReplica reports whether it is one, and then says so.
+func (x *Examination) IsReplica(cure string) bool {
+	is := x.Fields["role"] == "slave"
+	x.When(is, driver.Bad, "role", "this is a replica: it refuses writes, or forgets them", cure)
+	return is
+}
+
+// Replicas is how many the server has.
+func (x *Examination) Replicas() (n int) {
+	n, _ = strconv.Atoi(x.Fields["connected_slaves"])
+	return n
 }
 
 // Memory checks that the server does not evict locks to save memory.
 func (x *Examination) Memory() {
-	policy := x.Fields["maxmemory_policy"]
-	limit := x.Fields["maxmemory"]
-	switch {
-	case policy == "":
-		x.Add(driver.Warn, "eviction", "the server does not tell its eviction policy", "make sure that it is noeviction")
-	case policy != "noeviction" && limit == "0":
-		x.Add(driver.Warn, "eviction", policy+", without effect while maxmemory is 0", "set maxmemory-policy noeviction")
-	case policy != "noeviction":
-		x.Add(driver.Bad, "eviction", policy+": the server may throw a held lock away to save memory", "set maxmemory-policy noeviction, or give locks a separate server")
-	default:
-		x.Add(driver.Info, "eviction", "noeviction", "")
-	}
+	policy, fine := x.Fields["maxmemory_policy"], "set maxmemory-policy noeviction"
+	evicts := policy != "noeviction"
+	x.When(policy == "", driver.Warn, "eviction", "the server does not tell its eviction policy", "make sure that it is noeviction")
+	x.When(evicts && x.Fields["maxmemory"] == "0", driver.Warn, "eviction", policy+", without effect while maxmemory is 0", fine)
+	x.When(evicts, driver.Bad, "eviction", policy+": the server may throw a held lock away to save memory", fine+", or give locks a separate server")
+	x.Else("eviction", policy)
 }
 
 // Eviction checks the masters for it alone.
@@ -101,41 +102,22 @@ func Eviction(ctx context.Context, conn Conn) (found []driver.Finding, err error
 // Persistence checks that the server does not forget its locks when it restarts. forgets is the
 // consequence.
 func (x *Examination) Persistence(forgets string) {
+	const subject = "persistence"
 	fsync, known := x.config("appendfsync")
-	switch {
-	case x.Fields["aof_enabled"] != "1":
-		x.Add(driver.Warn, "persistence", "no append-only file: "+forgets, "set appendonly yes and appendfsync always")
-	case known && fsync != "always":
-		x.Add(driver.Warn, "persistence", "appendfsync "+fsync+": after a power loss the last grants are forgotten", "set appendfsync always where that matters")
-	case !known:
-		x.Add(driver.Info, "persistence", "append-only file; appendfsync is not told", "")
-	default:
-		x.Add(driver.Info, "persistence", "append-only file, appendfsync always", "")
-	}
+	x.When(x.Fields["aof_enabled"] != "1", driver.Warn, subject, "no append-only file: "+forgets, "set appendonly yes and appendfsync always")
+	x.When(!known, driver.Info, subject, "append-only file; appendfsync is not told", "")
+	x.When(fsync != "always", driver.Warn, subject, "appendfsync "+fsync+": after a power loss the last grants are forgotten", "set appendfsync always where that matters")
+	x.Else(subject, "append-only file, appendfsync always")
 }
 
-// clockTolerance is how far the server's clock may be off without a warning.
-// Exclusion does not depend on it, only on its rate; tokens after a loss of data do.
-const clockTolerance = 5 * time.Second
-
-// Clock compares the server's clock with ours.
-func (x *Examination) Clock() {
-	before := time.Now()
-	r := x.node.Do(x.ctx, "TIME")
-	middle := before.Add(time.Since(before) / 2)
-	parts, _ := r.Value.([]any)
-	if r.Err != nil || len(parts) != 2 {
+// CheckClock compares the server's clock with ours.
+func (x *Examination) CheckClock() {
+	asked := time.Now()
+	var sec, micro int64
+	parts, _ := x.node.Do(x.ctx, "TIME").Value.([]any)
+	if _, err := fmt.Sscan(fmt.Sprintln(parts...), &sec, &micro); err != nil {
 		x.Add(driver.Warn, "clock", "the server does not tell its time", "")
 		return
 	}
-	s, _ := parts[0].(string)
-	us, _ := parts[1].(string)
-	sec, _ := strconv.ParseInt(s, 10, 64)
-	micro, _ := strconv.ParseInt(us, 10, 64)
-	off := time.Unix(sec, micro*1000).Sub(middle).Round(time.Millisecond)
-	if off.Abs() > clockTolerance {
-		x.Add(driver.Warn, "clock", fmt.Sprintf("the server's clock differs from ours by %s", off), "run NTP on both; never step the clock of a server that holds locks")
-		return
-	}
-	x.Add(driver.Info, "clock", fmt.Sprintf("differs from ours by %s", off), "")
+	x.Clock(time.Unix(sec, micro*1000), asked)
 }
