@@ -85,7 +85,7 @@ func TestConformance(t *testing.T) {
 		URL:      url("a"),
 		TTL:      s3lock.MinTTL,
 		Ops:      s.requests.Load,
-		AtOnce:   128, // each is renewed by a request of its own: a thousand are 600 requests a second
+		AtOnce:   128, // each renewal is a request: a thousand locks make 600 a second
 		Programs: programs.Harness{Other: func(t testing.TB) driver.Backend { return open(t, url("b")) }}.Run,
 	})
 }
