@@ -200,7 +200,7 @@ func TestEvictedWaiterQueuesAgain(t *testing.T) {
 			t.Fatalf("%+v, %v", q, err)
 		}
 		b.plan("wait", plan{before: time.Hour}) // the driver does not notice by itself
-		if err := b.Backend.(driver.Evicter).Evict(t.Context(), "a", q.Waiters[0].ID); err != nil {
+		if err := b.Backend.(driver.Evicter).Evict(t.Context(), "a", q.Waiters[0].ID, ""); err != nil {
 			t.Fatal(err)
 		}
 		b.heal("wait")

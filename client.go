@@ -61,8 +61,8 @@ func New(b driver.Backend, opts ...Option) (*Client, error) {
 	}
 	c.open, c.closing = context.WithCancel(context.Background())
 	c.background, c.giveUp = context.WithCancel(context.Background())
-	if w, ok := b.(driver.Warner); ok && len(cfg.observe) > 0 {
-		c.inBackground(func() { c.warn(w) })
+	if d, ok := b.(driver.Diagnoser); ok && len(cfg.observe) > 0 {
+		c.inBackground(func() { c.warn(d) })
 	}
 	return c, nil
 }
@@ -72,10 +72,10 @@ const warnBound = 5 * time.Second
 
 // warn tells the observers of settings that break a promise. A store that does not answer, or does
 // not tell, has no warning: that is for requests that matter.
-func (c *Client) warn(w driver.Warner) {
+func (c *Client) warn(d driver.Diagnoser) {
 	ctx, cancel := context.WithTimeout(c.open, warnBound)
 	defer cancel()
-	findings, err := w.Warnings(ctx)
+	findings, err := d.Warnings(ctx)
 	for _, f := range findings {
 		if err == nil && f.Level == driver.Bad {
 			c.event(Event{Kind: EventWarning, Err: fmt.Errorf("%s: %s; %s", f.Subject, f.Text, f.Cure)})

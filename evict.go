@@ -41,18 +41,13 @@ func (c *Client) evict(ctx context.Context, name, id, why string) error {
 	case !ok:
 		return fmt.Errorf("%w: it cannot remove another client's entry", ErrUnsupported)
 	}
-	err := errors.Join(ValidateName(name), checkNote(why))
-	if err != nil {
+	if err := errors.Join(ValidateName(name), checkNote(why)); err != nil {
 		return err
 	}
-	if r, ok := e.(driver.Recorder); ok {
-		var note []byte
-		// By the writer's clock, for people.
-		if note, err = json.Marshal(Eviction{ID: id, By: c.cfg.owner, Why: why, At: time.Now()}); err == nil {
-			err = r.EvictFor(ctx, name, id, string(note))
-		}
-	} else {
-		err = e.Evict(ctx, name, id)
+	// By the writer's clock, for people.
+	note, err := json.Marshal(Eviction{ID: id, By: c.cfg.owner, Why: why, At: time.Now()})
+	if err == nil {
+		err = e.Evict(ctx, name, id, string(note))
 	}
 	if errors.Is(err, driver.ErrGone) {
 		return fmt.Errorf("%w: there is no such entry (any more)", ErrNotHeld)
@@ -80,14 +75,14 @@ func (c *Client) LastEviction(ctx context.Context, name string) (*Eviction, erro
 }
 
 func (c *Client) lastEviction(ctx context.Context, name string) (*Eviction, error) {
-	r, ok := c.backend.(driver.Recorder)
+	r, ok := c.backend.(driver.Evicter)
 	switch {
 	case ctx == nil:
 		return nil, errNilContext
 	case c.isClosed():
 		return nil, ErrClosed
 	case !ok:
-		return nil, fmt.Errorf("%w: it keeps no record of evictions", ErrUnsupported)
+		return nil, fmt.Errorf("%w: it cannot take a lock away", ErrUnsupported)
 	}
 	if err := ValidateName(name); err != nil {
 		return nil, err

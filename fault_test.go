@@ -256,7 +256,7 @@ func evict(t *testing.T, b *spoiled, name string) {
 		err = errors.New("the queue is empty")
 	}
 	if err == nil {
-		err = b.Backend.(driver.Evicter).Evict(t.Context(), name, list[0].ID)
+		err = b.Backend.(driver.Evicter).Evict(t.Context(), name, list[0].ID, "")
 	}
 	if err != nil {
 		t.Fatal(err)

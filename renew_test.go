@@ -172,7 +172,7 @@ func TestEntryDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, c, other := pair(t)
 		l, kept := lock(t, c, "a"), lock(t, c, "b")
-		if err := b.Backend.(driver.Evicter).Evict(t.Context(), "a", l.ID()); err != nil {
+		if err := b.Backend.(driver.Evicter).Evict(t.Context(), "a", l.ID(), ""); err != nil {
 			t.Fatal(err)
 		}
 		<-l.Lost()

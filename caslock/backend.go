@@ -230,13 +230,8 @@ func (b *backend) Watch(ctx context.Context, name string, changed func()) error 
 }
 
 // Evict frees the record if this entry holds it, also one of another program. Its holder is told at
-// its next renewal.
-func (b *backend) Evict(ctx context.Context, name, id string) error {
-	return b.EvictFor(ctx, name, id, "")
-}
-
-// EvictFor is Evict, and keeps the note until the next eviction.
-func (b *backend) EvictFor(ctx context.Context, name, id, note string) error {
+// its next renewal. The note stays until the next eviction.
+func (b *backend) Evict(ctx context.Context, name, id, note string) error {
 	for range tries {
 		r, v, _, err := b.load(ctx, name)
 		if err != nil {
@@ -246,7 +241,9 @@ func (b *backend) EvictFor(ctx context.Context, name, id, note string) error {
 			return driver.ErrGone
 		}
 		free := r.freed().stamped(time.Time{}, b.opts.Resolution)
-		free.Note = note
+		if note != "" {
+			free.Note = note
+		}
 		if _, err = b.store.Swap(ctx, free, v); !errors.Is(err, ErrConflict) {
 			return err // after a lost answer the operator looks, and asks again
 		}
@@ -267,13 +264,18 @@ func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 		tokens = "the store's own versions"
 	}
 	found := []driver.Finding{{Level: driver.Info, Subject: "locks", Text: "one record a lock, replaced if it has not changed; tokens are " + tokens}}
-	d, ok := b.store.(driver.Diagnoser)
+	d, ok := b.store.(interface {
+		Diagnose(ctx context.Context) ([]driver.Finding, error)
+	})
 	if !ok {
 		return found, nil
 	}
 	more, err := d.Diagnose(ctx)
 	return append(found, more...), err
 }
+
+// Warnings has none.
+func (b *backend) Warnings(context.Context) ([]driver.Finding, error) { return nil, nil }
 
 // Close ends what is running, and the store.
 func (b *backend) Close() error {

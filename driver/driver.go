@@ -284,8 +284,16 @@ type Namer interface {
 // Evicter is a Backend that can remove somebody else's entry, for operators: the next
 // grant has a higher token, and the old holder is told as soon as the store can tell.
 type Evicter interface {
-	// Evict removes the entry with this ID, or returns ErrGone if there is none.
-	Evict(ctx context.Context, name, id string) error
+	// Evict removes the entry with this ID, or returns ErrGone if there is none. The note of at
+	// most 4 KB, in which the core packs who evicts and why, is kept with the name in the same
+	// step, in the place of an older one. It may be forgotten when the name has not been used for
+	// as long as the store remembers names. An empty one is not kept; nor is any if nothing was
+	// removed, or if the store has no room for notes.
+	Evict(ctx context.Context, name, id, note string) error
+
+	// LastEviction returns the note that is kept, "" if there is none, and ErrUnsupported if the
+	// store keeps none.
+	LastEviction(ctx context.Context, name string) (note string, err error)
 }
 
 // Quarantiner is a Backend of a store that can forget grants, and then grants nothing until the
@@ -294,18 +302,6 @@ type Quarantiner interface {
 	// Quarantine returns for how long the store grants nothing on a name; 0 if it does. It is
 	// for people: a store that has not noticed yet that it may have forgotten grants returns 0.
 	Quarantine(ctx context.Context, name string) (time.Duration, error)
-}
-
-// Recorder is an Evicter that keeps with a name who evicted last and why, which the core
-// packs into a note of at most 4 KB. It may be forgotten when the name has not been used for
-// as long as the store remembers names.
-type Recorder interface {
-	// EvictFor is Evict, and keeps the note in the same step, in the place of an older one.
-	// If there was nothing to remove, nothing is kept.
-	EvictFor(ctx context.Context, name, id, note string) error
-
-	// LastEviction returns the note that is kept, "" if there is none.
-	LastEviction(ctx context.Context, name string) (note string, err error)
 }
 
 // Finding is one line of `hasp doctor`.
@@ -329,11 +325,8 @@ const (
 // Diagnoser is a Backend that can examine its store for unsafe settings.
 type Diagnoser interface {
 	Diagnose(ctx context.Context) ([]Finding, error)
-}
 
-// Warner is a Backend that can find out at the price of a request or two whether the store's
-// settings break a promise. The core asks when a client begins, in the background, and tells the
-// client's observers.
-type Warner interface {
+	// Warnings are those findings that a request or two can make: none for most stores. The core
+	// asks when a client begins, in the background, and tells its observers what breaks a promise.
 	Warnings(ctx context.Context) ([]Finding, error)
 }

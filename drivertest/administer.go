@@ -94,7 +94,12 @@ func testDiagnose(e *env) {
 	if err != nil || len(findings) == 0 {
 		e.Fatalf("a store that works: findings %+v, %v; want some", findings, err)
 	}
-	for _, f := range findings {
+	warnings, err := b.(driver.Diagnoser).Warnings(e.ctx())
+	e.slowIfUnknown(err)
+	if err != nil {
+		e.Errorf("warnings: %v", err)
+	}
+	for _, f := range append(findings, warnings...) {
 		if f.Level != driver.Info && f.Level != driver.Warn && f.Level != driver.Bad {
 			e.Errorf("the level %q does not exist: %+v", f.Level, f)
 		}

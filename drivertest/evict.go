@@ -13,12 +13,12 @@ var evictTests = needing(needsEvicter, []test{
 	{name: "Waiter", needs: needsFIFO, run: testEvictWaiter},
 	{name: "Absent", run: testEvictAbsent},
 	{name: "Forgotten", run: testEvictForgotten},
-	{name: "Recorded", needs: needsRecorder, run: testEvictRecorded},
+	{name: "Recorded", needs: needsRecord, run: testEvictRecorded},
 })
 
 func (e *env) evict(b driver.Backend, name, id string) error {
 	e.Helper()
-	return b.(driver.Evicter).Evict(e.ctx(), name, id)
+	return b.(driver.Evicter).Evict(e.ctx(), name, id, "")
 }
 
 // O1, S6, S7, L1: an operator takes the lock away. The next is granted a higher token, the holder

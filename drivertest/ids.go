@@ -256,8 +256,6 @@ func testIDEvicted(e *env) {
 func (e *env) evictsNothing(v *victim, name, id, what string) {
 	e.Helper()
 	e.wantErr(fmt.Sprintf("evict of %s", what), e.evict(v.b, name, id), driver.ErrGone)
-	if r, ok := v.b.(driver.Recorder); ok {
-		e.wantErr(fmt.Sprintf("evict with a note of %s", what), r.EvictFor(e.ctx(), name, id, "why"), driver.ErrGone)
-	}
+	e.wantErr(fmt.Sprintf("evict with a note of %s", what), v.b.(driver.Evicter).Evict(e.ctx(), name, id, "why"), driver.ErrGone)
 	v.untouched(e, "an eviction of "+what)
 }

@@ -1,6 +1,10 @@
 package drivertest
 
-import "github.com/hasplock/hasp/driver"
+import (
+	"errors"
+
+	"github.com/hasplock/hasp/driver"
+)
 
 // What a test requires of a store, and why it is skipped if the store does not promise that. A
 // separate test checks that the core refuses what is not promised (Traits/Refused).
@@ -34,8 +38,12 @@ func needsEvicter(e *env) string { return unless(is[driver.Evicter](e), "to evic
 func needsMigrator(e *env) string  { return unless(is[driver.Migrator](e), "tables to migrate") }
 func needsDiagnoser(e *env) string { return unless(is[driver.Diagnoser](e), "to examine itself") }
 
-func needsRecorder(e *env) string {
-	return unless(is[driver.Recorder](e), "to keep a record of evictions")
+func needsRecord(e *env) string {
+	if why := needsEvicter(e); why != "" {
+		return why
+	}
+	_, err := e.backend().(driver.Evicter).LastEviction(e.ctx(), e.name())
+	return unless(!errors.Is(err, driver.ErrUnsupported), "to keep a record of evictions")
 }
 
 func needsReopen(e *env) string {

@@ -20,6 +20,9 @@ import (
 	"github.com/hasplock/hasp/internal/doctor"
 )
 
+// Warnings has none: what may be wrong takes more than a request or two.
+func (*Backend) Warnings(context.Context) ([]driver.Finding, error) { return nil, nil }
+
 // Diagnose looks at what etcd's promises depend on. It writes nothing but one lease
 // without keys, which it revokes.
 //

@@ -26,11 +26,8 @@ var noteRefusals = []error{rpctypes.ErrNoSpace, rpctypes.ErrPermissionDenied, rp
 // Evict removes an entry as it was read: by its key and mod revision, so that it does not take
 // an entry from a session that adopts it meanwhile. If it has changed, it is read again. Its
 // session learns of it by its own watch.
-func (b *Backend) Evict(ctx context.Context, name, id string) error {
-	return b.evict(ctx, b.queue(name), id)
-}
-
-// EvictFor evicts, and puts the note in the same transaction, so that there is none without
+//
+// The note is put in the same transaction, so that there is none without
 // an eviction. The note has a separate lease, and etcd removes it also without
 // us. Step by step:
 //
@@ -52,8 +49,11 @@ func (b *Backend) Evict(ctx context.Context, name, id string) error {
 //
 // The road not taken is to keep the older lease alive and to put the newer note on that: it
 // may run out in between, for the sake of some hundred bytes for a day.
-func (b *Backend) EvictFor(ctx context.Context, name, id, note string) error {
+func (b *Backend) Evict(ctx context.Context, name, id, note string) error {
 	q := b.queue(name)
+	if note == "" {
+		return b.evict(ctx, q, id)
+	}
 	if _, err := b.findKey(ctx, q, id); err != nil {
 		return err
 	}
@@ -121,4 +121,4 @@ func (b *Backend) readNote(ctx context.Context, name string) (*mvccpb.KeyValue, 
 	return only(resp), nil
 }
 
-var _ driver.Recorder = (*Backend)(nil)
+var _ driver.Evicter = (*Backend)(nil)

@@ -65,7 +65,7 @@ func crashJob(j job) error {
 	case "publish":
 		err = t.(driver.Publisher).Publish(context.Background(), make([]byte, maxValue))
 	case "evict":
-		err = b.(*backend).EvictFor(context.Background(), j.Name, "behind", note)
+		err = b.(*backend).Evict(context.Background(), j.Name, "behind", note)
 	}
 	if err != nil {
 		return err

@@ -267,7 +267,7 @@ func TestSessionFileRemovedThenKilled(t *testing.T) {
 	if err != nil || len(list) != 2 {
 		t.Fatal(list, err)
 	}
-	if err := b.Evict(patient(t), "name", list[0].ID); err != nil {
+	if err := b.Evict(patient(t), "name", list[0].ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	proceeds(t, e)

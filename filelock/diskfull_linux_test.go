@@ -79,7 +79,7 @@ func TestDiskFull(t *testing.T) {
 	if _, err := e.Enqueue(patient(t)); !errors.Is(err, driver.ErrRefused) || !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("an entry on a full disk: %v", err)
 	}
-	if err := openBackend(t, dir+"/store").EvictFor(patient(t), "stuck", "stuck", strings.Repeat("n", maxNote)); err != nil {
+	if err := openBackend(t, dir+"/store").Evict(patient(t), "stuck", "stuck", strings.Repeat("n", maxNote)); err != nil {
 		t.Errorf("an eviction on a full disk: %v", err)
 	}
 	wantNote(t, dir+"/store", "stuck", "")

@@ -15,6 +15,9 @@ import (
 	"github.com/hasplock/hasp/internal/fstype"
 )
 
+// Warnings has none: what may be wrong takes more than a request or two.
+func (*backend) Warnings(context.Context) ([]driver.Finding, error) { return nil, nil }
+
 // Diagnose examines the directory, its file system and what is in it.
 func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	s, err := b.use(ctx)

@@ -9,12 +9,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Evict removes an entry and keeps no note of it.
-func (b *backend) Evict(ctx context.Context, name, id string) error {
-	return b.EvictFor(ctx, name, id, "")
-}
-
-// EvictFor removes an entry. Its owner and those it concerns are signalled before that,
+// Evict removes an entry. Its owner and those it concerns are signalled before that,
 // while they cannot see the queue: were we to die in between, they would not be told,
 // because they do not watch us.
 //
@@ -23,7 +18,7 @@ func (b *backend) Evict(ctx context.Context, name, id string) error {
 // that looks at the queue. If we are killed between the two, the entry has gone and an older
 // note stays; the other way round the killed process would leave a note of what was never done. If
 // there is no space for it, say, or no file, the eviction is done without.
-func (b *backend) EvictFor(ctx context.Context, name, id, note string) error {
+func (b *backend) Evict(ctx context.Context, name, id, note string) error {
 	if len(note) > maxNote {
 		return fmt.Errorf("%w: a note may have %d bytes", driver.ErrInvalid, maxNote)
 	}
@@ -97,4 +92,4 @@ func (b *backend) LastEviction(ctx context.Context, name string) (string, error)
 	return note, nil
 }
 
-var _ driver.Recorder = (*backend)(nil)
+var _ driver.Evicter = (*backend)(nil)

@@ -20,7 +20,7 @@ func evicts(t *testing.T, dir, name, note string) {
 	if _, err := s.Ticket(mutexRequest(name, "evicted")).Enqueue(patient(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := openBackend(t, dir).EvictFor(patient(t), name, "evicted", note); err != nil {
+	if err := openBackend(t, dir).Evict(patient(t), name, "evicted", note); err != nil {
 		t.Fatalf("evict: %v", err)
 	}
 	if left := listIDs(t, s, name); len(left) != 0 {
@@ -65,7 +65,7 @@ func TestNotesOfLongNames(t *testing.T) {
 	for name, note := range notes {
 		wantNote(t, dir, name, note)
 	}
-	err := openBackend(t, dir).EvictFor(patient(t), "a", "nothing", strings.Repeat("n", maxNote+1))
+	err := openBackend(t, dir).Evict(patient(t), "a", "nothing", strings.Repeat("n", maxNote+1))
 	if !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("a note that is too long: %v", err)
 	}

@@ -62,7 +62,7 @@ func (p *pass) tell(who wakeTarget) {
 
 func (p *pass) evict() {
 	p.t.Helper()
-	if err := openBackend(p.t, p.dir).Evict(patient(p.t), "name", "waits"); err != nil {
+	if err := openBackend(p.t, p.dir).Evict(patient(p.t), "name", "waits", ""); err != nil {
 		p.t.Fatal(err)
 	}
 }

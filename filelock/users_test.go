@@ -252,7 +252,7 @@ func TestRootLooks(t *testing.T) {
 	}
 	for what, err := range map[string]error{
 		"a session": func() error { _, _, err := b.Open(patient(t), driver.SessionOptions{}); return err }(),
-		"eviction":  b.EvictFor(patient(t), "a", list[0].ID, "because"),
+		"eviction":  b.Evict(patient(t), "a", list[0].ID, "because"),
 	} {
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "root only looks") || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%s by root: %v", what, err)

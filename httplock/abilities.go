@@ -17,30 +17,18 @@ import (
 // What a store cannot do must be absent here, because the core and the suite look for interfaces.
 // The abilities come in these combinations; a store with another one shows the next smaller.
 type (
-	listing  struct{ *backend } // Names, Evict; beside these two:
-	recorder struct{ b *backend }
-	watcher  struct{ b *backend }
+	listing struct{ *backend } // Names, Evict; beside these two:
+	watcher struct{ b *backend }
 )
 
 // withAbilities is the backend with what the store can do.
 func (b *backend) withAbilities(s httpapi.Store) driver.Backend {
 	can := func(what string) bool { return slices.Contains(s.Can, what) }
 	l := listing{b}
-	switch records, watches := can(httpapi.Record), can(httpapi.Watch); {
+	switch {
 	case !can(httpapi.Names) || !can(httpapi.Evict):
 		return b
-	case records && watches:
-		return struct {
-			listing
-			recorder
-			watcher
-		}{l, recorder{b}, watcher{b}}
-	case records:
-		return struct {
-			listing
-			recorder
-		}{l, recorder{b}}
-	case watches:
+	case can(httpapi.Watch):
 		return struct {
 			listing
 			watcher
@@ -63,19 +51,14 @@ func (l listing) Names(ctx context.Context, prefix string, yield func(string) bo
 }
 
 // Evict implements driver.Evicter.
-func (l listing) Evict(ctx context.Context, name, id string) error {
-	return recorder{l.backend}.EvictFor(ctx, name, id, "")
+func (l listing) Evict(ctx context.Context, name, id, note string) error {
+	return l.call(ctx, request{method: http.MethodPost, path: "/v1/evict", body: httpapi.EvictEntry{Name: name, Entry: l.nameOf(id), Note: note}}, nil)
 }
 
-// EvictFor implements driver.Recorder.
-func (r recorder) EvictFor(ctx context.Context, name, id, note string) error {
-	return r.b.call(ctx, request{method: http.MethodPost, path: "/v1/evict", body: httpapi.EvictEntry{Name: name, Entry: r.b.nameOf(id), Note: note}}, nil)
-}
-
-// LastEviction implements driver.Recorder.
-func (r recorder) LastEviction(ctx context.Context, name string) (string, error) {
+// LastEviction implements driver.Evicter.
+func (l listing) LastEviction(ctx context.Context, name string) (string, error) {
 	var a httpapi.Text
-	err := r.b.get(ctx, "/v1/eviction", name, &a)
+	err := l.get(ctx, "/v1/eviction", name, &a)
 	return a.Text, err
 }
 

@@ -158,9 +158,9 @@ func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	return a.Findings, err
 }
 
-// Warnings implements driver.Warner.
+// Warnings implements driver.Diagnoser.
 func (b *backend) Warnings(ctx context.Context) ([]driver.Finding, error) {
-	if !slices.Contains(b.store.Can, httpapi.Warn) {
+	if !slices.Contains(b.store.Can, httpapi.Diagnose) {
 		return nil, nil
 	}
 	var a httpapi.Findings

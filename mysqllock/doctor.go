@@ -13,6 +13,9 @@ import (
 	"github.com/hasplock/hasp/internal/doctor"
 )
 
+// Warnings has none: what may be wrong takes more than a request or two.
+func (*store) Warnings(context.Context) ([]driver.Finding, error) { return nil, nil }
+
 // Diagnose looks for what would weaken or break the promises of a lock.
 func (s *store) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	x := &examination{store: s, ctx: ctx, variables: map[string]string{}, states: map[string]string{}}

@@ -140,27 +140,19 @@ func (b *bound) look(ctx context.Context, name string) (e *driver.Entry, recorde
 	return e, true, nil
 }
 
-// Evict removes an entry on an operator's behalf. Its session learns of it at the next
-// renewal.
-func (t *table) Evict(ctx context.Context, name, id string) error {
-	if !driver.ValidID(id) {
-		return driver.ErrGone // no entry has such an ID, and the server would call it too long
-	}
-	there, err := t.leave(ctx, t.work, name, id, "NULL")
-	if err == nil && !there {
-		err = driver.ErrGone
-	}
-	return t.gone(err)
-}
-
-// EvictFor does so, and keeps the note, in one call.
-func (t *table) EvictFor(ctx context.Context, name, id, note string) error {
-	if !driver.ValidID(id) {
-		return driver.ErrGone
-	}
+// Evict removes an entry on an operator's behalf, and keeps the note, in one call. Its session
+// learns of it at the next renewal.
+func (t *table) Evict(ctx context.Context, name, id, note string) (err error) {
 	var there bool
-	text := t.named("CALL {p}evict_1(?, ?, ?, ?)", name, id, note, t.opts.Retention.Microseconds())
-	err := row(ctx, t.work, text, &there)
+	switch {
+	case !driver.ValidID(id):
+		return driver.ErrGone // no entry has such an ID, and the server would call it too long
+	case note == "":
+		there, err = t.leave(ctx, t.work, name, id, "NULL")
+	default:
+		text := t.named("CALL {p}evict_1(?, ?, ?, ?)", name, id, note, t.opts.Retention.Microseconds())
+		err = row(ctx, t.work, text, &there)
+	}
 	if err == nil && !there {
 		err = driver.ErrGone
 	}
@@ -178,5 +170,3 @@ func (t *table) LastEviction(ctx context.Context, name string) (note string, err
 	}
 	return note, err
 }
-
-var _ driver.Recorder = (*table)(nil)

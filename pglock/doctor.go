@@ -11,6 +11,9 @@ import (
 	"github.com/hasplock/hasp/internal/doctor"
 )
 
+// Warnings has none: what may be wrong takes more than a request or two.
+func (t *tables) Warnings(context.Context) ([]driver.Finding, error) { return nil, nil }
+
 // Diagnose looks at the server, and at the way to it, for what would weaken or break the
 // promises of a lock.
 func (t *table) Diagnose(ctx context.Context) ([]driver.Finding, error) {

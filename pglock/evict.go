@@ -7,32 +7,20 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Evict removes an entry on an operator's behalf, and tells its session.
-func (t *table) Evict(ctx context.Context, name, id string) error {
+// Evict removes an entry on an operator's behalf, tells its session, and keeps the note, in one
+// statement.
+func (t *table) Evict(ctx context.Context, name, id, note string) error {
 	if !driver.ValidID(id) {
 		return driver.ErrGone // no entry has such an ID, and the server could not even read some
 	}
 	there, err := t.installed(ctx)
-	if err == nil && there {
+	switch {
+	case err != nil || !there:
+	case note == "":
 		there, _, err = t.leave(ctx, leaveSlowly, name, "", id)
+	default:
+		err = t.ask(ctx, "SELECT hasp_evict(hasp_level($1::pg_catalog.text), $2::pg_catalog.text, $3::pg_catalog.text, $4::bigint)", []any{name, id, note, t.opts.Retention.Microseconds()}, &there)
 	}
-	return evicted(there, err)
-}
-
-// EvictFor does so, and keeps the note, in one statement.
-func (t *table) EvictFor(ctx context.Context, name, id, note string) error {
-	if !driver.ValidID(id) {
-		return driver.ErrGone
-	}
-	if err := t.ensure(ctx); err != nil {
-		return err
-	}
-	var there bool
-	err := t.ask(ctx, "SELECT hasp_evict(hasp_level($1::pg_catalog.text), $2::pg_catalog.text, $3::pg_catalog.text, $4::bigint)", []any{name, id, note, t.opts.Retention.Microseconds()}, &there)
-	return evicted(there, err)
-}
-
-func evicted(there bool, err error) error {
 	if noSchema(err) || err == nil && !there {
 		return driver.ErrGone
 	}
@@ -48,11 +36,9 @@ func (t *table) LastEviction(ctx context.Context, name string) (note string, err
 	return note, err
 }
 
-var _ driver.Recorder = (*table)(nil)
-
 // Evict ends the connection of the holder, which learns of it at once. A role may do that to
 // its own connections.
-func (b *bound) Evict(ctx context.Context, name, id string) error {
+func (b *bound) Evict(ctx context.Context, name, id, _ string) error {
 	found := int64(0)
 	err := b.recorded(ctx, func() (without bool, err error) {
 		err = b.eachHolder(ctx, name, func(e driver.Entry, pid int64) {
@@ -71,6 +57,11 @@ func (b *bound) Evict(ctx context.Context, name, id string) error {
 		err = driver.ErrGone
 	}
 	return err
+}
+
+// LastEviction has none: an advisory lock has no room for notes.
+func (b *bound) LastEviction(context.Context, string) (string, error) {
+	return "", driver.ErrUnsupported
 }
 
 // end ends a connection if it holds the name for this entry. By now it may have given that back,

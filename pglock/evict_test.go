@@ -32,7 +32,7 @@ func TestEvictionMeetsNobodyElse(t *testing.T) {
 			t.Fatal(list, err)
 		}
 		evicted := make(chan error, 1)
-		go func() { evicted <- operator.(driver.Evicter).Evict(testkit.Context(t), "a", list[0].ID) }()
+		go func() { evicted <- operator.(driver.Evicter).Evict(testkit.Context(t), "a", list[0].ID, "") }()
 		late.wait(testkit.Context(t), t)
 		testkit.Release(t, held)
 		// On the same connection, which lies idle.

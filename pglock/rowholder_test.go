@@ -122,7 +122,7 @@ func TestRowHolderRemoved(t *testing.T) {
 	sqlkit.Postgres(t, server.URL(), "DELETE FROM hasp_names WHERE name = 'deleted'")
 	operator := testkit.Open(t, server.URL())
 	t.Cleanup(func() { operator.Close() })
-	if err := operator.(driver.Evicter).Evict(testkit.Context(t), "evicted", evicted.ID); err != nil {
+	if err := operator.(driver.Evicter).Evict(testkit.Context(t), "evicted", evicted.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	renew(t, s)

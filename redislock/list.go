@@ -257,14 +257,9 @@ func (q *queue) nameIfUsed(key string, reply any) string {
 	return name
 }
 
-// Evict removes an entry on an operator's behalf, and tells its session.
-func (q *queue) Evict(ctx context.Context, name, id string) error {
-	return q.EvictFor(ctx, name, id, "")
-}
-
-// EvictFor does so, and keeps the note, if there is one, in the name's hash, which is deleted with
-// it.
-func (q *queue) EvictFor(ctx context.Context, name, id, note string) error {
+// Evict removes an entry on an operator's behalf, tells its session, and keeps the note in the
+// name's hash, which is deleted with it.
+func (q *queue) Evict(ctx context.Context, name, id, note string) error {
 	if !driver.ValidID(id) {
 		return driver.ErrGone // no entry has such an ID
 	}
@@ -284,5 +279,3 @@ func (q *queue) LastEviction(ctx context.Context, name string) (string, error) {
 	_, hash := contents(r.Value)
 	return hash["evicted"], nil
 }
-
-var _ driver.Recorder = (*queue)(nil)

@@ -59,7 +59,7 @@ func (a *oneKey) List(ctx context.Context, name string, limit int) ([]driver.Ent
 // Evict takes the lock from its holder, also from one of another library, which is not notified.
 // It makes the holder's release, so that it takes nothing from a later holder, and wakes a
 // waiter.
-func (a *oneKey) Evict(ctx context.Context, name, id string) error {
+func (a *oneKey) Evict(ctx context.Context, name, id, _ string) error {
 	keys, e, me, err := a.holder(ctx, name)
 	if err != nil {
 		return err
@@ -72,6 +72,11 @@ func (a *oneKey) Evict(ctx context.Context, name, id string) error {
 		return driver.ErrGone
 	}
 	return wrongType(name, r.Err)
+}
+
+// LastEviction has none: the formats of other libraries have no room for notes.
+func (a *oneKey) LastEviction(context.Context, string) (string, error) {
+	return "", driver.ErrUnsupported
 }
 
 // Names reads the counters: a lock of another library looks like any other key, and only the

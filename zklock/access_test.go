@@ -156,7 +156,7 @@ func TestIdentity(t *testing.T) {
 	if q, err := other.Inspect(t.Context(), "a"); err != nil || len(q.Holders) != 1 {
 		t.Errorf("inspected %+v, %v", q, err)
 	}
-	if err := other.b.Evict(t.Context(), "a", held.ID()); !errors.Is(err, driver.ErrRefused) {
+	if err := other.b.Evict(t.Context(), "a", held.ID(), ""); !errors.Is(err, driver.ErrRefused) {
 		t.Errorf("another identity evicts: %v", err)
 	}
 	testkit.Release(t, held)
@@ -182,7 +182,7 @@ func TestNodeOfAnother(t *testing.T) {
 		g.selfWatched = true
 		g.selfWatchTimer.Stop()
 		g.mu.Unlock()
-		if err := b.Evict(t.Context(), name, "old"); err != nil {
+		if err := b.Evict(t.Context(), name, "old", ""); err != nil {
 			t.Fatal(err)
 		}
 		v, err := next.Enqueue(t.Context())

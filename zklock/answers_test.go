@@ -208,7 +208,7 @@ func TestReturnsWithContext(t *testing.T) {
 		{"List", func(ctx context.Context) error { _, err := s.b.List(ctx, name, 0); return err }},
 		{"Names", func(ctx context.Context) error { return s.b.Names(ctx, "", func(string) bool { return true }) }},
 		{"Watch", func(ctx context.Context) error { return s.b.Watch(ctx, name, func() {}) }},
-		{"Evict", func(ctx context.Context) error { return s.b.Evict(ctx, name, "held") }},
+		{"Evict", func(ctx context.Context) error { return s.b.Evict(ctx, name, "held", "") }},
 		{"Leave", held.Leave}, // after it nothing is published
 		{"Close", d.Close},    // ends all others
 	} {
@@ -258,13 +258,13 @@ func TestSessionEndsUnderRequest(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	evict := func() error { return queueBackend{s.b}.EvictFor(t.Context(), name, held.ID(), "note") }
+	evict := func() error { return s.b.Evict(t.Context(), name, held.ID(), "note") }
 	if err := s.under(t, evict); err != nil {
-		t.Errorf("EvictFor: %v", err)
+		t.Errorf("Evict: %v", err)
 	}
 	lost(t, held, hasp.ReasonDenied)
 	if err := s.under(t, evict); !errors.Is(err, driver.ErrGone) {
-		t.Errorf("EvictFor of an unknown entry: %v", err)
+		t.Errorf("Evict of an unknown entry: %v", err)
 	}
 }
 

@@ -39,17 +39,9 @@ const ownTimeout = 3 * time.Second
 func New(servers []string, o *Options) (driver.Backend, error) {
 	b, err := open(servers, o)
 	if err != nil {
-		return nil, err
+		return nil, err // not as a nil *backend
 	}
-	return b.complete(), nil
-}
-
-// complete is the backend with what its strategy can do besides.
-func (b *backend) complete() driver.Backend {
-	if b.opts.Strategy == StrategyQueue {
-		return queueBackend{b}
-	}
-	return b
+	return b, nil
 }
 
 func open(servers []string, o *Options) (*backend, error) {

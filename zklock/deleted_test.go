@@ -152,7 +152,7 @@ func TestEvictedWaiterNotGranted(t *testing.T) {
 			got <- err
 		}()
 		time.Sleep(50 * time.Millisecond)
-		if err := b.Evict(t.Context(), name, k.request.ID); err != nil {
+		if err := b.Evict(t.Context(), name, k.request.ID, ""); err != nil {
 			t.Fatal(err)
 		}
 		if guarded {

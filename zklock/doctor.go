@@ -15,6 +15,9 @@ import (
 	"github.com/hasplock/hasp/internal/doctor"
 )
 
+// Warnings has none: what may be wrong takes more than a request or two.
+func (*backend) Warnings(context.Context) ([]driver.Finding, error) { return nil, nil }
+
 // Diagnose examines each server by the four-letter command srvr, which is allowed by default, and
 // the session and the root by the usual protocol.
 func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {

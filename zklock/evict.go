@@ -10,11 +10,6 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Evict deletes the node of an entry. Its owner is told by the watch on it.
-func (b *backend) Evict(ctx context.Context, name, id string) error {
-	return b.evict(ctx, name, id, func(c *conn, _, victim string) error { return c.delete(ctx, victim) })
-}
-
 func (c *conn) delete(ctx context.Context, node string) error {
 	// With strategy Node another may have come since the look; its holder is told, too.
 	_, err := call(ctx, c, func() (struct{}, error) { return struct{}{}, c.zk.Delete(node, -1) })
@@ -81,13 +76,9 @@ func (b *backend) find(ctx context.Context, c *conn, node, id string) (string, e
 	return "", err
 }
 
-// queueBackend is a backend with strategy Queue, which has a place for a note about the last
-// eviction: the data of the lock's node, which no other library uses (Curator and kazoo's locks
-// leave it empty; a semaphore of kazoo's writes a number there, which stays). The note
-// vanishes with the node. With strategy Node all there is of a lock goes with its holder.
-type queueBackend struct{ *backend }
-
-// evictionNote is that data.
+// evictionNote is the data of a lock's node with strategy Queue, which no other library uses (Curator
+// and kazoo's locks leave it empty; a semaphore of kazoo's writes a number there, which stays). The
+// note vanishes with the node. With strategy Node all there is of a lock goes with its holder.
 type evictionNote struct {
 	Evicted string `json:"evicted"` // the note
 }
@@ -102,16 +93,19 @@ func noteOf(data []byte) (note string, free bool) {
 	return n.Evicted, free
 }
 
-// EvictFor deletes the node of an entry and sets the note in one transaction: if the answer
+// Evict deletes the node of an entry, whose owner is told by the watch on it, and sets the note in one transaction: if the answer
 // is lost both were done, or neither. The note replaces the data as it was read, so that
 // what another client puts there meanwhile stays; entries come and go without changing its
 // version. Where the data is not ours to write, or we may not, the eviction is done without.
-func (q queueBackend) EvictFor(ctx context.Context, name, id, note string) error {
+func (b *backend) Evict(ctx context.Context, name, id, note string) error {
+	if note == "" || b.opts.Strategy == StrategyNode {
+		return b.evict(ctx, name, id, func(c *conn, _, victim string) error { return c.delete(ctx, victim) })
+	}
 	data, err := json.Marshal(evictionNote{note})
 	if err != nil {
 		return err
 	}
-	return q.evict(ctx, name, id, func(c *conn, node, victim string) error {
+	return b.evict(ctx, name, id, func(c *conn, node, victim string) error {
 		for {
 			now, version, err := c.data(ctx, node)
 			if err != nil {
@@ -154,12 +148,15 @@ func (c *conn) data(ctx context.Context, node string) (data []byte, version int3
 }
 
 // LastEviction reads the note.
-func (q queueBackend) LastEviction(ctx context.Context, name string) (string, error) {
-	node, err := q.opts.path(name)
+func (b *backend) LastEviction(ctx context.Context, name string) (string, error) {
+	if b.opts.Strategy == StrategyNode {
+		return "", driver.ErrUnsupported
+	}
+	node, err := b.opts.path(name)
 	if err != nil {
 		return "", err
 	}
-	return onAnyConn(ctx, q.backend, func(c *conn) (string, error) {
+	return onAnyConn(ctx, b, func(c *conn) (string, error) {
 		if err := c.catchUp(ctx); err != nil {
 			return "", err
 		}
@@ -171,5 +168,3 @@ func (q queueBackend) LastEviction(ctx context.Context, name string) (string, er
 		return note, explain("look for evictions", err)
 	})
 }
-
-var _ driver.Recorder = queueBackend{}

@@ -19,7 +19,7 @@ import (
 // evicted is an entry that stood, and the node of its lock.
 type evicted struct {
 	*hasp.Lease
-	q    queueBackend
+	q    *backend
 	name string
 	node string
 }
@@ -32,7 +32,7 @@ func toEvict(t *testing.T, s *site) evicted {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return evicted{l, queueBackend{s.b}, name, node}
+	return evicted{l, s.b, name, node}
 }
 
 func (e evicted) noted(t *testing.T, want string) {
@@ -80,7 +80,7 @@ func TestEvictWithoutNote(t *testing.T) {
 		if _, err := a.SetACL(e.node, zk.WorldACL(c.may), -1); err != nil {
 			t.Fatal(err)
 		}
-		err := e.q.EvictFor(t.Context(), e.name, e.ID(), "note")
+		err := e.q.Evict(t.Context(), e.name, e.ID(), "note")
 		if !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: %v", c.what, err)
 		}
@@ -119,7 +119,7 @@ func TestEvictTogether(t *testing.T) {
 	var all sync.WaitGroup
 	for _, id := range ids {
 		all.Go(func() {
-			if err := e.q.EvictFor(t.Context(), e.name, id, "note of "+id); err != nil {
+			if err := e.q.Evict(t.Context(), e.name, id, "note of "+id); err != nil {
 				t.Errorf("evict %s: %v", id, err)
 			}
 		})
@@ -154,11 +154,11 @@ func TestEvictForeignNode(t *testing.T) {
 			t.Fatalf("listed %+v, %v", all, err)
 		}
 		if before != "" {
-			if err := b.Evict(t.Context(), "a", before); !errors.Is(err, driver.ErrGone) {
+			if err := b.Evict(t.Context(), "a", before, ""); !errors.Is(err, driver.ErrGone) {
 				t.Errorf("evict who held it before: %v", err)
 			}
 		}
-		if err := b.Evict(t.Context(), "a", all[0].ID); err != nil {
+		if err := b.Evict(t.Context(), "a", all[0].ID, ""); err != nil {
 			t.Fatalf("evict %s: %v", all[0].ID, err)
 		}
 		if found, _, err := a.Exists(root + "/a"); found || err != nil {

@@ -158,7 +158,7 @@ func TestForeignNodes(t *testing.T) {
 			if es := s.entries(t, name); len(es) != 1 || es[0].Owner != "10.1.2.3" || es[0].ID != uuid || es[0].Seq == 0 {
 				t.Errorf("listed %+v", es)
 			}
-			if err := s.b.Evict(t.Context(), name, uuid); err != nil {
+			if err := s.b.Evict(t.Context(), name, uuid, ""); err != nil {
 				t.Errorf("evict: %v", err)
 			}
 			if found, _, _ := a.Exists(node); found {
@@ -167,7 +167,7 @@ func TestForeignNodes(t *testing.T) {
 			put(c.reader)
 			try("write behind a reader", false, write, "")
 			try("read beside a reader", true, read, c.reads)
-			if err := s.b.Evict(t.Context(), name, uuid); err != nil {
+			if err := s.b.Evict(t.Context(), name, uuid, ""); err != nil {
 				t.Errorf("evict: %v", err)
 			}
 			try("write alone", true, write, c.ours)

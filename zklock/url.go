@@ -39,7 +39,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	if err := b.greet(ctx); err != nil {
 		return nil, err
 	}
-	return b.complete(), nil
+	return b, nil
 }
 
 // parse checks a URL without any I/O but reading the files it names.

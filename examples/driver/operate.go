@@ -23,6 +23,11 @@ func (t *ticket) Downgrade(ctx context.Context, units int64) error {
 	return t.session.backend.change(ctx, `UPDATE hasp_entries SET units = min(units, ?) WHERE `+own, append([]any{units}, t.own()...)...)
 }
 
-func (b *backend) Evict(ctx context.Context, name, id string) error {
+// Evict keeps no note of who evicts and why: LastEviction says so.
+func (b *backend) Evict(ctx context.Context, name, id, _ string) error {
 	return b.change(ctx, `DELETE FROM hasp_entries WHERE name = ? AND id = ? AND expires > `+now, name, id)
+}
+
+func (b *backend) LastEviction(context.Context, string) (string, error) {
+	return "", driver.ErrUnsupported
 }

@@ -63,7 +63,6 @@ type fullBackend interface {
 	driver.Backend
 	driver.Namer
 	driver.Watcher
-	driver.Recorder
 	driver.Evicter
 }
 
@@ -153,9 +152,9 @@ func (b *flawed) Watch(ctx context.Context, name string, changed func()) error {
 	return b.flaw.watch(b.fullBackend, ctx, name, changed)
 }
 
-func (b *flawed) EvictFor(ctx context.Context, name, id, note string) error {
+func (b *flawed) Evict(ctx context.Context, name, id, note string) error {
 	if b.flaw.evict == nil {
-		return b.fullBackend.EvictFor(ctx, name, id, note)
+		return b.fullBackend.Evict(ctx, name, id, note)
 	}
 	return b.flaw.evict(b.fullBackend, ctx, name, id, note)
 }
@@ -187,6 +186,8 @@ func (b *flawed) Diagnose(context.Context) ([]driver.Finding, error) {
 	}
 	return b.flaw.diagnose(), nil
 }
+
+func (b *flawed) Warnings(context.Context) ([]driver.Finding, error) { return nil, nil }
 
 func (b *flawed) inner(r driver.Request) driver.Request {
 	if b.flaw.request == nil {

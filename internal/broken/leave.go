@@ -46,7 +46,7 @@ var leaveControls = []Control{
 	{
 		Name: "keeps of an eviction that there was one",
 		Flaw: Flaw{evict: func(b fullBackend, ctx context.Context, name, id, _ string) error {
-			return b.EvictFor(ctx, name, id, "{}")
+			return b.Evict(ctx, name, id, "{}")
 		}},
 		Seen: []string{"Evict/Recorded"},
 	},
@@ -94,7 +94,7 @@ func (t *plainDelete) Leave(ctx context.Context) error {
 	if err != nil || len(entries) == 0 {
 		return errors.Join(err, driver.ErrGone)
 	}
-	return t.b.Evict(ctx, t.r.Name, entries[0].ID)
+	return t.b.Evict(ctx, t.r.Name, entries[0].ID, "")
 }
 
 // yesman does not look whether there was anything.

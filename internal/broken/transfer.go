@@ -34,7 +34,7 @@ type relay struct {
 }
 
 func (t *relay) Adopt(ctx context.Context, id string, _ uint64) (driver.Verdict, error) {
-	if err := t.b.Evict(ctx, t.r.Name, id); err != nil && !errors.Is(err, driver.ErrGone) {
+	if err := t.b.Evict(ctx, t.r.Name, id, ""); err != nil && !errors.Is(err, driver.ErrGone) {
 		return driver.Verdict{}, err
 	}
 	return t.Enqueue(ctx)
@@ -63,7 +63,7 @@ var idControls = []Control{
 		Flaw: Flaw{evict: func(b fullBackend, ctx context.Context, _, id, note string) (err error) {
 			err = driver.ErrGone
 			_ = b.Names(ctx, "", func(name string) bool {
-				err = b.EvictFor(ctx, name, id, note)
+				err = b.Evict(ctx, name, id, note)
 				return err != nil
 			})
 			return err

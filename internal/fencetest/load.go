@@ -133,7 +133,7 @@ func (l *load) over(done func() bool) bool {
 // steal takes the lock from its holder. It counts writes and not time, so that a slow machine loses
 // it as often for the same work.
 func (l *load) steal(ctx context.Context, lease *hasp.Lease) {
-	if l.store.Backend().(driver.Evicter).Evict(ctx, counter, lease.ID()) != nil {
+	if l.store.Backend().(driver.Evicter).Evict(ctx, counter, lease.ID(), "") != nil {
 		return // it was taken before
 	}
 	l.mu.Lock()

@@ -36,11 +36,9 @@ type Store struct {
 const (
 	Names      = "names"
 	Evict      = "evict"
-	Record     = "record"
 	Watch      = "watch"
 	Quarantine = "quarantine"
 	Diagnose   = "diagnose"
-	Warn       = "warn"
 	Publish    = "publish"
 	Downgrade  = "downgrade"
 	Adopt      = "adopt"

@@ -63,13 +63,9 @@ func (t *ticket) adopt(id string, seq uint64) (*entry, error) {
 	return old, nil
 }
 
-// Evict removes an entry on an operator's behalf and tells its session.
-func (b *backend) Evict(ctx context.Context, name, id string) error {
-	return b.EvictFor(ctx, name, id, "")
-}
-
-// EvictFor evicts, and keeps the note, if there is one, for as long as the store lives.
-func (b *backend) EvictFor(ctx context.Context, name, id, note string) error {
+// Evict removes an entry on an operator's behalf, tells its session, and keeps the note, if there
+// is one, for as long as the store lives.
+func (b *backend) Evict(ctx context.Context, name, id, note string) error {
 	st := b.store
 	if err := st.arrive(ctx); err != nil {
 		return err

@@ -42,7 +42,7 @@ func TestEntriesThatLeftAreForgotten(t *testing.T) {
 	}
 	kept("left", 0)
 	enter(from)
-	if err := b.Evict(t.Context(), "a", "first"); err != nil {
+	if err := b.Evict(t.Context(), "a", "first", ""); err != nil {
 		t.Fatal(err)
 	}
 	kept("evicted", 0)

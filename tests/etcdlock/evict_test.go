@@ -100,7 +100,7 @@ func TestEvictionNoteGoesWithItsLease(t *testing.T) {
 	var leases []clientv3.LeaseID
 	for _, id := range []string{"evict-3-a", "evict-3-b"} {
 		held(t, s.Ticket(whole("evict-3", id)))
-		if err := b.EvictFor(ctx(t), "evict-3", id, "note of "+id); err != nil {
+		if err := b.Evict(ctx(t), "evict-3", id, "note of "+id); err != nil {
 			t.Fatal(err)
 		}
 		leases = append(leases, clientv3.LeaseID(noted(t, raw, "evict-3").Lease))
@@ -118,11 +118,11 @@ func TestEvictionAnswerLost(t *testing.T) {
 	b, p := spoiled(t, backends.SharedEtcd(t))
 	held(t, testkit.Session(t, b, calm, nil).Ticket(whole("evict-4", "evict-4-a")))
 	p.set(nil, puts("~evicted/"))
-	if err := b.EvictFor(ctx(t), "evict-4", "evict-4-a", "first"); !errors.Is(err, errIntercepted) {
+	if err := b.Evict(ctx(t), "evict-4", "evict-4-a", "first"); !errors.Is(err, errIntercepted) {
 		t.Fatalf("evict: %v", err)
 	}
 	p.set(nil, nil)
-	if err := b.EvictFor(ctx(t), "evict-4", "evict-4-a", "second"); !errors.Is(err, driver.ErrGone) {
+	if err := b.Evict(ctx(t), "evict-4", "evict-4-a", "second"); !errors.Is(err, driver.ErrGone) {
 		t.Errorf("evict again: %v", err)
 	}
 	lastEviction(t, b, "evict-4", "first")
@@ -135,7 +135,7 @@ func lateEvict(l *late) {
 	k := l.s.Ticket(whole(l.name, id))
 	l.holds(k)
 	l.p.set(puts("~evicted/"), nil)
-	if err := l.b.EvictFor(ctx(l), l.name, id, "too late"); !errors.Is(err, errIntercepted) {
+	if err := l.b.Evict(ctx(l), l.name, id, "too late"); !errors.Is(err, errIntercepted) {
 		l.Fatalf("evict: %v", err)
 	}
 	l.p.set(nil, nil)
@@ -161,7 +161,7 @@ func TestEvictedIsNotWatched(t *testing.T) {
 	testkit.Eventually(t, "both keys are watched", func() bool { return count.established.Load() == 3 }) // and the one that keeps the stream
 	evict := func(name string) {
 		t.Helper()
-		if err := b.Evict(ctx(t), name, name); err != nil {
+		if err := b.Evict(ctx(t), name, name, ""); err != nil {
 			t.Fatal(err)
 		}
 		if id := testkit.Await(t, "an evicted holder is told", gone); id != name {
@@ -198,7 +198,7 @@ func TestEvictWithoutPermissionForNotes(t *testing.T) {
 	holder := testkit.Client(t, "etcd://locks:pa%20ss%2Fword@"+e.Addr, hasp.WithTTL(calm))
 	l := testkit.Lock(t, holder, "few")
 	b := testkit.Must[*etcdlock.Backend](t)(etcdlock.New(as(t, e, "few"), nil))
-	if err := b.EvictFor(ctx(t), "few", l.ID(), "note"); err != nil {
+	if err := b.Evict(ctx(t), "few", l.ID(), "note"); err != nil {
 		t.Fatalf("evict: %v", err)
 	}
 	await(t, "the evicted holder is told", l.Lost())

@@ -240,7 +240,7 @@ func TestEvictionIsDoneWithoutSpace(t *testing.T) {
 	held(t, testkit.Session(t, b, calm, nil).Ticket(whole("full-1", "full-1-a")))
 	p.say = rpctypes.ErrGRPCNoSpace
 	p.set(nil, puts("~evicted/"))
-	if err := b.EvictFor(ctx(t), "full-1", "full-1-a", "note"); err != nil {
+	if err := b.Evict(ctx(t), "full-1", "full-1-a", "note"); err != nil {
 		t.Errorf("evict: %v", err)
 	}
 	if left := entries(t, b, "full-1"); len(left) != 0 {

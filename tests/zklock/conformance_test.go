@@ -95,12 +95,6 @@ type proxied struct {
 	net []*faultnet.Proxy
 }
 
-// proxiedQueue keeps notes of evictions, too, which only strategy queue does.
-type proxiedQueue struct {
-	*proxied
-	driver.Recorder
-}
-
 func openProxied(t testing.TB, params string, servers []*backends.ZooKeeper) driver.Backend {
 	t.Helper()
 	p := &proxied{}
@@ -119,9 +113,6 @@ func openProxied(t testing.TB, params string, servers []*backends.ZooKeeper) dri
 	p.Namer = p.Backend.(driver.Namer)
 	p.Evicter = p.Backend.(driver.Evicter)
 	p.Diagnoser = p.Backend.(driver.Diagnoser)
-	if r, ok := p.Backend.(driver.Recorder); ok {
-		return proxiedQueue{p, r}
-	}
 	return p
 }
 

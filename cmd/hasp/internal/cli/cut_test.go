@@ -62,7 +62,7 @@ func (c *cutStore) operate(e driver.Evicter) {
 		_ = c.Names(ctx, "", func(name string) bool {
 			entries, _ := c.List(ctx, name, 0)
 			for _, entry := range entries {
-				_ = e.Evict(ctx, name, entry.ID)
+				_ = e.Evict(ctx, name, entry.ID, "")
 			}
 			return true
 		})

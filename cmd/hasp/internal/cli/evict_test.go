@@ -19,6 +19,10 @@ type unrecorded struct {
 	driver.Evicter
 }
 
+func (unrecorded) LastEviction(context.Context, string) (string, error) {
+	return "", driver.ErrUnsupported
+}
+
 // The verb who shows the reason of release --force, after the lock has passed on and when it is
 // free; on a store that keeps no record, who does not mention it.
 func TestEvictionIsShown(t *testing.T) {

@@ -129,9 +129,7 @@ func (e *Exporter) read(ctx context.Context, p *page) error {
 		}
 	}
 	failed = cmp.Or(failed, s.gone(ctx))
-	if _, recorded := e.client.Backend().(driver.Recorder); recorded {
-		p.add(evictions, "", float64(e.evicted))
-	}
+	p.add(evictions, "", float64(e.evicted))
 	if s.closes {
 		p.add(quarantine, "", s.left.Seconds())
 	}

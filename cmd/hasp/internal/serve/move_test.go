@@ -344,7 +344,7 @@ func TestMoveWithoutTheEvicted(t *testing.T) {
 	}
 	p.lock(t, "b")
 	p.front.lead(p.addrs[1])
-	if err := p.store.Backend().(driver.Evicter).Evict(t.Context(), "a", "evicted"); err != nil {
+	if err := p.store.Backend().(driver.Evicter).Evict(t.Context(), "a", "evicted", ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.s.KeepAlive(t.Context()); err != nil {
@@ -505,7 +505,7 @@ func TestLossAfterAMove(t *testing.T) {
 	evict := func(name string) {
 		t.Helper()
 		id := p.entries(t, name)[0].ID
-		if err := p.store.Backend().(driver.Evicter).Evict(t.Context(), name, id); err != nil {
+		if err := p.store.Backend().(driver.Evicter).Evict(t.Context(), name, id, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

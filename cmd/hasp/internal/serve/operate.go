@@ -22,11 +22,9 @@ func abilities(x any) []string {
 	}
 	add(is[driver.Namer](x), httpapi.Names)
 	add(is[driver.Evicter](x), httpapi.Evict)
-	add(is[driver.Recorder](x), httpapi.Record)
 	add(is[driver.Watcher](x), httpapi.Watch)
 	add(is[driver.Quarantiner](x), httpapi.Quarantine)
 	add(is[driver.Diagnoser](x), httpapi.Diagnose)
-	add(is[driver.Warner](x), httpapi.Warn)
 	add(is[driver.Publisher](x), httpapi.Publish)
 	add(is[driver.Downgrader](x), httpapi.Downgrade)
 	add(is[driver.Adopter](x), httpapi.Adopt)
@@ -188,15 +186,11 @@ func (s *Server) evict(c *call) (any, error) {
 	if len(in.Note) > 4096 || !driver.ValidText(in.Note) {
 		return nil, httpapi.NewProblem(httpapi.Invalid, "note has at most 4096 bytes, and no NUL")
 	}
-	r, records := s.o.Store.(driver.Recorder)
 	e, ok := s.o.Store.(driver.Evicter)
-	switch {
-	case in.Note != "" && records:
-		return nil, r.EvictFor(c.ctx(), in.Name, in.Entry, in.Note)
-	case ok:
-		return nil, e.Evict(c.ctx(), in.Name, in.Entry)
+	if !ok {
+		return nil, unsupported("cannot evict")
 	}
-	return nil, unsupported("cannot evict")
+	return nil, e.Evict(c.ctx(), in.Name, in.Entry, in.Note)
 }
 
 func (s *Server) lastEviction(c *call) (any, error) {
@@ -204,7 +198,7 @@ func (s *Server) lastEviction(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, ok := s.o.Store.(driver.Recorder)
+	r, ok := s.o.Store.(driver.Evicter)
 	if !ok {
 		return nil, unsupported("keeps no record of evictions")
 	}
@@ -241,7 +235,7 @@ func (s *Server) doctor(c *call) (any, error) {
 
 // warnings has what breaks a promise: everybody who relies on a lock should know.
 func (s *Server) warnings(c *call) (any, error) {
-	w, ok := s.o.Store.(driver.Warner)
+	w, ok := s.o.Store.(driver.Diagnoser)
 	if !ok {
 		return httpapi.Findings{Findings: []driver.Finding{}}, nil
 	}

@@ -29,8 +29,12 @@ func (b ticketStore) Open(ctx context.Context, o driver.SessionOptions) (driver.
 	return ticketSession{s, b}, granted, err
 }
 
-func (b ticketStore) Evict(ctx context.Context, name, id string) error {
-	return b.Backend.(driver.Evicter).Evict(ctx, name, id)
+func (b ticketStore) Evict(ctx context.Context, name, id, note string) error {
+	return b.Backend.(driver.Evicter).Evict(ctx, name, id, note)
+}
+
+func (b ticketStore) LastEviction(ctx context.Context, name string) (string, error) {
+	return b.Backend.(driver.Evicter).LastEviction(ctx, name)
 }
 
 type ticketSession struct {

@@ -76,15 +76,11 @@ func (p *Page) evictFor(ctx context.Context, a act, by hasp.Owner) error {
 	if !ok {
 		return httpapi.NewProblem(httpapi.Unsupported, "the store cannot take a lock away")
 	}
-	r, ok := p.o.Store.(driver.Recorder)
-	if !ok {
-		return e.Evict(ctx, a.Name, a.Entry)
-	}
 	note, err := json.Marshal(hasp.Eviction{ID: a.Entry, By: by, Why: a.Why, At: time.Now()})
 	if err != nil {
 		return err
 	}
-	return r.EvictFor(ctx, a.Name, a.Entry, string(note))
+	return e.Evict(ctx, a.Name, a.Entry, string(note))
 }
 
 func owner(q *http.Request, h *access.Holder) hasp.Owner {

@@ -65,8 +65,6 @@ func (p *Page) examine(ctx context.Context) {
 		if found, err := d.Diagnose(ctx); err == nil { // else the last ones stand: that the store is away is shown anyway
 			p.health.findings = found
 		}
-	}
-	if d, ok := p.o.Store.(driver.Warner); ok {
 		if found, err := d.Warnings(ctx); err == nil { // the same
 			p.health.warnings = found
 		}

@@ -107,11 +107,10 @@ func (s short) Quarantine(ctx context.Context, name string) (time.Duration, erro
 	return 0, nil
 }
 
-// Evict, EvictFor and LastEviction implement driver.Recorder. The page evicts by the store itself.
-func (s short) Evict(context.Context, string, string) error            { return driver.ErrUnsupported }
-func (s short) EvictFor(context.Context, string, string, string) error { return driver.ErrUnsupported }
+// Evict and LastEviction implement driver.Evicter. The page evicts by the store itself.
+func (s short) Evict(context.Context, string, string, string) error { return driver.ErrUnsupported }
 func (s short) LastEviction(ctx context.Context, name string) (string, error) {
-	if r, ok := s.Backend.(driver.Recorder); ok {
+	if r, ok := s.Backend.(driver.Evicter); ok {
 		return r.LastEviction(ctx, name)
 	}
 	return "", driver.ErrUnsupported
