@@ -50,7 +50,7 @@ func New(b driver.Backend, opts ...Option) (*Client, error) {
 		err = cfg.check(b.Traits())
 	}
 	if err != nil {
-		return nil, &LockError{Op: "open", Name: "", Backend: b.String(), Err: err}
+		return nil, fmt.Errorf("hasp: open %s: %w", b, err)
 	}
 	c := &Client{
 		backend: b,

@@ -2,6 +2,7 @@ package hasp_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -10,7 +11,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
-	_ "github.com/hasplock/hasp/memlock"
+	"github.com/hasplock/hasp/memlock"
 )
 
 func TestOpenURL(t *testing.T) {
@@ -156,4 +157,12 @@ func FuzzValidateName(f *testing.F) {
 			t.Errorf("ValidateName(%q) accepted: %t", name, got)
 		}
 	})
+}
+
+// What is wrong with a client has no lock's name.
+func TestNewNamesNoLock(t *testing.T) {
+	_, err := hasp.New(memlock.New().Backend(), hasp.WithTTL(time.Nanosecond))
+	if !errors.Is(err, hasp.ErrInvalidOption) || strings.Contains(err.Error(), `""`) || !strings.HasPrefix(err.Error(), "hasp: open mem://") {
+		t.Errorf("%v", err)
+	}
 }

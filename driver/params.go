@@ -115,6 +115,6 @@ func (p *Params) Err() error {
 		known = append(known, key)
 	}
 	slices.Sort(known)
-	return fmt.Errorf("%w: unknown parameter %s (known here: %s)",
+	return fmt.Errorf("%w: unknown parameter %s (known here: %s; with every store: margin, ttl)",
 		ErrInvalid, strings.Join(unknown, ", "), strings.Join(known, ", "))
 }

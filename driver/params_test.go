@@ -65,7 +65,7 @@ func TestParamsFaults(t *testing.T) {
 		read  func(*driver.Params)
 		want  string
 	}{
-		"unknown":          {"known=1&pasword=" + secret, func(p *driver.Params) { p.Has("known") }, `unknown parameter "pasword" (known here: known)`},
+		"unknown":          {"known=1&pasword=" + secret, func(p *driver.Params) { p.Has("known") }, `unknown parameter "pasword" (known here: known; with every store: margin, ttl)`},
 		"several unknown":  {"b=" + secret + "&a=1", func(p *driver.Params) {}, `unknown parameter "a", "b"`},
 		"given twice":      {"s=" + secret + "&s=2", func(p *driver.Params) { p.String("s", "") }, `"s" is given more than once`},
 		"no bool":          {"b=" + secret, func(p *driver.Params) { p.Bool("b", false) }, `"b" is not true or false`},

@@ -38,7 +38,7 @@ With --observe NAME run nothing: print the present leader, and a line at every
 change, until a signal comes. With --once print the present leader and end; exit
 code 1 if there is none.
 
-` + manual.Run,
+` + manual.Elect,
 		Example: "  hasp elect --value $(hostname):8080 scheduler -- ./scheduler\n  hasp elect --observe scheduler",
 	}
 	fs := c.Flags()

@@ -130,5 +130,8 @@ func notRunnable(command string, err error) *failure {
 		err = path.Err
 	}
 	f.err = fmt.Errorf("cannot run %s: %w", view.Quote(command), err)
+	if strings.ContainsAny(command, " &|;<>$") {
+		f.err = fmt.Errorf("%w; a line of the shell is run by: sh -c '...'", f.err)
+	}
 	return f
 }

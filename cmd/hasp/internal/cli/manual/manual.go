@@ -64,8 +64,14 @@ const Exit = `EXIT CODES
   A command may use these numbers itself: --status-fd and --json give the true
   outcome.`
 
-// Run is the part of the help that belongs to the verbs that run a command.
-const Run = `The command is executed as it is, never through a shell, and owns standard input,
+// Run is the part of the help that belongs to run and try, Elect the same part of elect, which takes
+// one name.
+const (
+	Run   = underLock + several + command
+	Elect = underLock + command
+)
+
+const underLock = `The command is executed as it is, never through a shell, and owns standard input,
 output and error. It runs in a separate process group. hasp releases the lock when
 the whole group is gone, with all that the command left in the background. hasp
 neither waits for nor stops a process that leaves the group (setsid: daemons; the
@@ -107,14 +113,18 @@ REQUESTS
   rest is up to the command. Both have the store tell at once, which costs a watch
   on the name. With ignore hasp does not look.
 
-SEVERAL LOCKS
+`
+
+const several = `SEVERAL LOCKS
   run and try take -l NAME -l NAME -- CMD: all the locks or none, in an order
   that all clients share, so that two such runs never wait for each other in a
   cycle. With -l there is no other NAME. --shared and --permits are for all of
   them; the loss of one is the loss of all.
 
-WITHOUT --
-  hasp run NAME CMD ARGS works where no argument behind NAME begins with '-', and
+`
+
+const command = `WITHOUT --
+  NAME CMD ARGS works where no argument behind NAME begins with '-', and
   without -l: any other could be meant for hasp or for CMD, and is refused (64).
 
 ENVIRONMENT OF THE COMMAND
