@@ -44,6 +44,7 @@ func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
 func openURL(_ context.Context, u *url.URL) (driver.Backend, error) {
 	p := driver.NewParams(u.Query())
 	file, in := p.String("kubeconfig", ""), p.String("context", "")
+	server, servername := p.String("server", ""), p.String("servername", "")
 	retention := p.Duration("retention", 24*time.Hour)
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -57,6 +58,15 @@ func openURL(_ context.Context, u *url.URL) (driver.Backend, error) {
 	}
 	if u.Host != "" {
 		namespace = u.Host
+	}
+	if server != "" {
+		if s, err := url.Parse(server); err != nil || s.Host == "" || s.Scheme != "https" || s.User != nil {
+			return nil, fmt.Errorf("%w: parameter \"server\" must be https://HOST:PORT", driver.ErrInvalid)
+		}
+		config.Host = server
+	}
+	if servername != "" {
+		config.TLSClientConfig.ServerName = servername
 	}
 	return New(config, &Options{Namespace: namespace, Retention: retention})
 }

@@ -62,11 +62,12 @@ func TestURL(t *testing.T) {
 	names("kube://mine?context=spaced", "kube 127.0.0.1:1/mine")
 	other := kubeconfig(t, "127.0.0.1:2", "", backends.KubeAdmin)
 	names("kube://mine?kubeconfig="+other, "kube 127.0.0.1:2/mine")
+	names("kube://mine?server=https://127.0.0.1:3&servername=kubernetes", "kube 127.0.0.1:3/mine")
 	for url, want := range map[string]error{
 		"kube://user:secret@mine": driver.ErrInvalid, "kube://mine:443": driver.ErrInvalid, "kube://mine/path": driver.ErrInvalid,
 		"kube://No_Name": driver.ErrInvalid, "kube://two.labels": driver.ErrInvalid, "kube://" + strings.Repeat("n", 64): driver.ErrInvalid,
 		"kube://kube-node-lease": driver.ErrMismatch, "kube://mine?context=missing": driver.ErrInvalid, "kube://mine?typo=1": driver.ErrInvalid,
-		"kube://mine?kubeconfig=/missing": driver.ErrInvalid,
+		"kube://mine?kubeconfig=/missing": driver.ErrInvalid, "kube://mine?server=http://h": driver.ErrInvalid,
 	} {
 		b, err := kubelock.Open(testkit.Context(t), url)
 		if err == nil {

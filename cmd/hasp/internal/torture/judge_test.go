@@ -386,6 +386,10 @@ func TestRoutes(t *testing.T) {
 		"hasp+https://[::1]:8443/x":               {true, "address"},
 		"hasp+http://127.0.0.1.evil.example":      {false, "address"},
 		"nosuch://127.0.0.1":                      {true, "address"},
+		"kube://locks":                            {false, "address"},
+		"kube://locks?server=https://127.0.0.1:1": {true, ""},
+		"s3://bucket?endpoint=http://127.0.0.1:1": {true, ""},
+		"s3://bucket?endpoint=https://s3":         {false, ""},
 	} {
 		if got := OnThisMachine(store); got != c.here {
 			t.Errorf("%s: on this machine: %v", store, got)
@@ -401,6 +405,7 @@ func TestRoutes(t *testing.T) {
 func TestProxiesKeepTLS(t *testing.T) {
 	for store, name := range map[string]string{
 		"rediss://u:p@10.0.0.1": "10.0.0.1", "mysql://u:p@db/x": "db", "mysql://u@127.0.0.1/x": "", "redis://10.0.0.1": "", "mysql://u:p@db/x?tls=false": "",
+		"kube://locks?server=https://10.0.0.1": "10.0.0.1", "s3://bucket?endpoint=http://10.0.0.1": "", "s3://bucket?endpoint=https://s3.example": "s3.example",
 	} {
 		n, through, err := proxies(store)
 		if err != nil {
@@ -408,7 +413,7 @@ func TestProxiesKeepTLS(t *testing.T) {
 		}
 		n.Close()
 		u, err := url.Parse(through)
-		if err != nil || u.Host != n.Addrs()[0] || u.Query().Get("servername") != name {
+		if err != nil || server(u).Host != n.Addrs()[0] || u.Query().Get("servername") != name {
 			t.Errorf("%s: %s, %v", store, through, err)
 		}
 	}

@@ -21,10 +21,28 @@ import (
 var ports = map[string]string{
 	"redis": "6379", "rediss": "6379", "valkey": "6379", "valkeys": "6379", "redlock": "6379", "redlocks": "6379",
 	"etcd": "2379", "zookeeper": "2181", "postgres": "5432", "postgresql": "5432", "mysql": "3306",
+	"http": "80", "https": "443",
+}
+
+// servers are the parameters with the server's URL, by scheme, where the host is something else.
+var servers = map[string]string{"kube": "server", "s3": "endpoint"}
+
+// server is the URL of the store's server, which mostly is the store's.
+func server(u *url.URL) *url.URL {
+	param := servers[u.Scheme]
+	if param == "" {
+		return u
+	}
+	s, err := url.Parse(u.Query().Get(param))
+	if err != nil {
+		s = &url.URL{}
+	}
+	return s
 }
 
 // targets are the host:port of a store's URL; none if it has no network.
 func targets(u *url.URL) (all []string) {
+	u = server(u)
 	port := ports[u.Scheme]
 	if strings.HasPrefix(u.Scheme, "hasp+") { // what passes there is no lock's own protocol
 		return nil
@@ -43,6 +61,7 @@ func OnThisMachine(storeURL string) bool {
 	if err != nil {
 		return false
 	}
+	u = server(u)
 	return u.Scheme == "file" || u.Host != "" && !slices.ContainsFunc(strings.Split(u.Host, ","), func(h string) bool {
 		return !loopback(h)
 	})
@@ -90,7 +109,7 @@ func secured(u *url.URL) bool {
 	if q.Get("tls") == "false" {
 		return false
 	}
-	return slices.Contains([]string{"rediss", "valkeys", "redlocks"}, u.Scheme) || q.Has("tls") || q.Has("ca") || q.Has("cert") ||
+	return slices.Contains([]string{"rediss", "valkeys", "redlocks", "https"}, server(u).Scheme) || q.Has("tls") || q.Has("ca") || q.Has("cert") ||
 		q.Has("servername") || u.Scheme == "mysql" && slices.ContainsFunc(targets(u), func(t string) bool { return !loopback(t) })
 }
 
@@ -118,6 +137,12 @@ func proxies(storeURL string) (faultnet.Network, string, error) {
 		q.Set("servername", host)
 		u.RawQuery = q.Encode()
 	}
-	u.Host = strings.Join(n.Addrs(), ",")
+	if s := server(u); s != u && len(n) > 0 {
+		s.Host = n.Addrs()[0]
+		q.Set(servers[u.Scheme], s.String())
+		u.RawQuery = q.Encode()
+	} else {
+		u.Host = strings.Join(n.Addrs(), ",")
+	}
 	return n, u.String(), nil
 }
