@@ -44,7 +44,7 @@ func TestManual(t *testing.T) {
 	for page, has := range map[string]string{
 		"hasp-run.1": "\n       -w, --wait duration\n           wait at most so long (default: as long as it takes) [HASP_WAIT]\n", "hasp-fence-file.1": "hasp fence file [flags] PATH",
 		"hasp-completion-bash.1": "SEE ALSO\n       hasp-completion(1)\n", "hasp-doctor.1": "examine the store",
-		"hasp-torture.1": "\n       --html FILE\n           write a page",
+		"hasp-torture.1": "\n       --adapter COMMAND\n",
 	} {
 		if !strings.Contains(texts[page], has) {
 			t.Errorf("%s has no %q:\n%s", page, has, texts[page])

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -125,8 +124,8 @@ func TestTortureLocalIsBrokenOff(t *testing.T) {
 	}
 }
 
-// A record or a page that finds no room is told in these words. Nothing is left, and a record with
-// gaps acquits no lock.
+// A record that finds no room is told in these words. Nothing is left, and a record with gaps
+// acquits no lock.
 func TestTortureFullDisk(t *testing.T) {
 	testtier.Long(t)
 	small, store := t.TempDir(), "file://"+t.TempDir()
@@ -145,24 +144,6 @@ func TestTortureFullDisk(t *testing.T) {
 			t.Errorf("left: %q", files)
 		}
 	})
-	t.Run("page", func(t *testing.T) {
-		if err := os.WriteFile(fill, make([]byte, 8<<20), 0o600); err == nil {
-			t.Fatal("there is room for more than 4 MB")
-		}
-		page := filepath.Join(small, "page.html")
-		code, out, words := program(t, "hasp-torture", store, "--ttl", "1s", "--for", "8s", "--processes", "4", "--seed", "2", "--json", "--html", page)
-		var v struct{ Verdict string }
-		if err := json.Unmarshal([]byte(out), &v); err != nil || code == 0 || !strings.Contains(words, "--html: ") || !strings.Contains(words, "no space left on device") {
-			t.Errorf("exit code %d, verdict %q: %v: %s", code, v.Verdict, err, words)
-		}
-		if files, _ := filepath.Glob(filepath.Join(small, "*")); len(files) != 1 {
-			t.Errorf("left: %q", files)
-		}
-	})
-	code, _, words := program(t, "hasp-torture", store, "--for", "1s", "--html", "/dev/full")
-	if code != 78 || !strings.Contains(words, `"/dev/full" is no file`) {
-		t.Errorf("a page that is no file: exit code %d, %s", code, words)
-	}
 }
 
 // passable lets the accounts of databases through: their servers' directories are below.

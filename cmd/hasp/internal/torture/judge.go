@@ -68,7 +68,6 @@ func (r *run) judge(left settled) (*Verdict, error) {
 	}
 	v.Control.What = r.controlName()
 	v.measureControl(control)
-	v.picture = draw(slices.Concat(ours, control), r.faults, r.began, r.For.Microseconds(), r.control)
 	v.conclude()
 	return v, nil
 }

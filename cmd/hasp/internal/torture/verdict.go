@@ -56,8 +56,7 @@ type Verdict struct {
 	Result     Result   `json:"verdict"`
 	Record     string   `json:"record,omitempty"` // directory of the record, kept where a promise was broken
 
-	picture *picture      // for WriteHTML
-	enough  time.Duration // see Enough
+	enough time.Duration // see Enough
 }
 
 // Count counts the faults of one kind.

@@ -91,7 +91,7 @@ type flags struct {
 	processes, names        int
 	faults, adapter         string
 	seed                    uint64
-	local, html             string
+	local                   string
 	yes, dry, json          bool
 }
 
@@ -154,7 +154,7 @@ EXIT CODES
   1   a promise is broken; the record is kept, and its directory named
   64  usage
   69  the store cannot be reached
-  70  the record or the page cannot be written
+  70  the record cannot be written
   77  inconclusive: the control was not caught
   78  the adapter cannot be used, or what --local needs is missing, or the store
       refuses`
@@ -201,7 +201,6 @@ func parse(args []string) (f *flags, help string, err error) {
 	fl.Uint64Var(&f.seed, "seed", uint64(rand.Uint32()), "the `NUMBER` that the plan is drawn from (default: a random one, which is printed)")
 	fl.Lookup("seed").DefValue = "0" // which help does not show
 	fl.BoolVarP(&f.yes, "yes", "y", false, "do not ask before a store that is not on this machine")
-	fl.StringVar(&f.html, "html", "", "write a page with timelines to this `FILE` as well; it needs no network")
 	fl.BoolVar(&f.dry, "dry-run", false, "print the plan of faults and do nothing")
 	fl.BoolVar(&f.json, "json", false, "as one JSON object")
 	fl.Usage = func() {}
@@ -313,11 +312,6 @@ func (f *flags) torture(c torture.Config) (err error) {
 			return err
 		}
 	}
-	page, err := newPage(f.html)
-	if err != nil {
-		return &failure{codeConfig, fmt.Errorf("--html: %w", err)}
-	}
-	defer page.discard()
 	self, err := os.Executable()
 	if err != nil {
 		return &failure{codeInternal, fmt.Errorf("find this program, to start it again: %w", err)}
@@ -352,15 +346,11 @@ func (f *flags) torture(c torture.Config) (err error) {
 		}
 		return why
 	}
-	return f.conclude(v, page.write(v))
+	return f.conclude(v)
 }
 
-// conclude tells the verdict, also if the page could not be written: it took long. Its exit code is
-// of more use than the page's.
-func (f *flags) conclude(v *torture.Verdict, unwritten error) error {
-	if unwritten != nil {
-		unwritten = &failure{codeInternal, fmt.Errorf("--html: %w", unwritten)}
-	}
+// conclude tells the verdict.
+func (f *flags) conclude(v *torture.Verdict) error {
 	var err error
 	if f.json {
 		err = json.NewEncoder(os.Stdout).Encode(v)
@@ -372,10 +362,7 @@ func (f *flags) conclude(v *torture.Verdict, unwritten error) error {
 	}
 	code := map[torture.Result]int{torture.BrokenResult: codeBroken, torture.Inconclusive: codeInconclusive}[v.Result]
 	if code == 0 {
-		return unwritten
-	}
-	if unwritten != nil {
-		tell(unwritten.Error())
+		return nil
 	}
 	verdict := &failure{code: code} // the text has said it
 	if f.json {
