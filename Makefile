@@ -85,6 +85,10 @@ programs: ## run random programs on every store (HASP_PROGRAMS=500), a million o
 	HASP_PROGRAMS=$(or $(HASP_PROGRAMS),500) go test -count=1 -timeout 60m -p 1 -run TestPrograms ./tests/filelock ./tests/httplock
 	HASP_PROGRAMS=1000000 go test -count=1 -timeout 60m -run TestPrograms ./tests/memlock
 
+.PHONY: crowd
+crowd: servers ## 100,000 locks of one client on a Redis cluster, for ten TTLs (4 minutes on a quiet machine)
+	HASP_CROWD=1 go test -count=1 -timeout 20m -v -run TestHundredThousandOfACluster ./tests/redislock
+
 # In slices of a minute, whose verdicts are kept: the same command goes on where it was broken off.
 HASP_TORTURE_DIR ?= $(HOME)/.cache/hasp-torture
 .PHONY: torture
