@@ -75,18 +75,10 @@ func (c *Client) check(ctx context.Context, r *request) error {
 }
 
 // enter is the way to the store: past those of this process who came before.
-func (c *Client) enter(ctx context.Context, r *request) (*Lease, error) {
-	switch {
-	case r.noWait:
+func (c *Client) enter(ctx context.Context, r *request) (l *Lease, err error) {
+	if r.noWait {
 		return c.inQueue(ctx, r)
-	case r.handsOver():
-		return c.inHandOver(ctx, r)
-	default:
-		return c.inLocalQueue(ctx, r)
 	}
-}
-
-func (c *Client) inLocalQueue(ctx context.Context, r *request) (l *Lease, err error) {
 	if err := c.localQueues.enter(ctx, r); err != nil {
 		return nil, c.overdue(ctx, r, contextError(ctx))
 	}
@@ -151,7 +143,7 @@ func (s *session) acquire(caller context.Context, r *request) (_ *Lease, queued 
 	defer cancel(nil)
 	e := &entry{
 		session: s, id: s.client.newID(), name: r.name, units: int32(r.units), capacity: int32(r.capacity),
-		handOver: r.handOver, limit: newLimit(r.limits), cancel: cancel,
+		limit: newLimit(r.limits), cancel: cancel,
 	}
 	if err := s.add(e); err != nil {
 		return nil, false, err

@@ -58,20 +58,16 @@ func BenchmarkLockAll(b *testing.B) {
 func BenchmarkCoreOneName64(b *testing.B) {
 	c := open()
 	defer c.Close()
-	crowd64(b, c.Mutex("a"))
+	crowd64(b, c.Mutex("a").Do)
 }
 
-// crowd64 has 64 goroutines lock and unlock.
-func crowd64(b *testing.B, m *hasp.Mutex) {
-	ctx := context.Background()
+// crowd64 has 64 goroutines do nothing under a lock.
+func crowd64(b *testing.B, do func(context.Context, func(context.Context) error) error) {
+	nothing := func(context.Context) error { return nil }
 	b.SetParallelism(32) // times GOMAXPROCS
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			l, err := m.Lock(ctx)
-			if err == nil {
-				err = l.Release(ctx)
-			}
-			if err != nil {
+			if err := do(context.Background(), nothing); err != nil {
 				b.Error(err)
 				return
 			}
@@ -79,14 +75,11 @@ func crowd64(b *testing.B, m *hasp.Mutex) {
 	})
 }
 
-// The same with local batching, on a store whose every request takes 200 us, as one over a
-// network does: what Batch is for.
+// The same on a store whose every request takes 200 us, as one over a network does: without and
+// with the recipe for it.
 func BenchmarkOneName64(b *testing.B) {
-	for name, opts := range map[string][]hasp.LockOption{
-		"plain": nil,
-		"batch": {hasp.LocalHandOver(32, 50*time.Millisecond)},
-	} {
-		b.Run(name, func(b *testing.B) {
+	for _, kept := range []bool{false, true} {
+		b.Run(fmt.Sprintf("kept=%t", kept), func(b *testing.B) {
 			store := hasptest.New()
 			store.Delay(200 * time.Microsecond)
 			c, err := hasp.New(store.Backend())
@@ -94,7 +87,12 @@ func BenchmarkOneName64(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer c.Close()
-			crowd64(b, c.Mutex("a", opts...))
+			m := c.Mutex("a")
+			do := m.Do
+			if kept {
+				do = newCrowd(m, 32, 50*time.Millisecond).Do
+			}
+			crowd64(b, do)
 		})
 	}
 }

@@ -26,7 +26,6 @@ type Client struct {
 	nextID      atomic.Uint64
 	localQueues localQueues
 	asking      atomic.Int32 // see overdue
-	handOvers   localHandOvers
 
 	mu       sync.Mutex
 	closed   bool

@@ -16,9 +16,8 @@ import (
 // The error wraps ErrUnsupported where the store cannot change an entry in place, ErrLost
 // or ErrNotHeld if the lease has ended, and ErrUnknown if the store has not answered: it
 // may then be a reader already, and calling again is safe. Until the store answers, hasp
-// treats the lease as a reader's: taking the lock again with [Reentrant] as writer fails,
-// [LocalHandOver] does not hand it on, and Export is refused. A lock taken several times with
-// Reentrant must be released down to one lease first.
+// treats the lease as a reader's: taking the lock again with [Reentrant] as writer fails. A lock
+// taken several times with Reentrant must be released down to one lease first.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	if l == nil {
 		return fmt.Errorf("hasp: downgrade of a nil lease: %w", ErrNotHeld)

@@ -35,7 +35,6 @@ type Term struct {
 func (e *Election) Campaign(ctx context.Context, value []byte) (*Term, error) {
 	r := e.handle.ask("campaign for", driver.Whole)
 	r.value = value
-	r.handOverLimit = handOverLimit{} // a term that is handed on would go on showing the last leader's value
 	l, err := e.client.acquire(ctx, r, e.check())
 	if err != nil {
 		return nil, err

@@ -13,11 +13,10 @@ import (
 // sent until nothing of it is left. It has one lease, unless the lock was taken again with
 // Reentrant: the end of the entry ends all its leases.
 type entry struct {
-	session  *session
-	ticket   driver.Ticket
-	id       string
-	name     string
-	handOver *localHandOver // nil: the lock is not handed on within the process
+	session *session
+	ticket  driver.Ticket
+	id      string
+	name    string
 
 	// driver.Whole at most. An entry has the size that it has with care: people hold ten
 	// thousand, and the allocator rounds up in steps of 32 bytes here.
@@ -79,10 +78,10 @@ func (e *entry) grant(parent context.Context, token uint64) (*Lease, error) {
 }
 
 // addLocked adds a lease that begins at a time that is now. The boot clock costs a system call, and
-// is only for those that are bounded: by limits, or the first of a local hand-over.
+// is only for those that are bounded by limits.
 func (e *entry) addLocked(l *Lease, parent context.Context, at time.Time) {
 	l.entry, l.parent, l.since.at = e, parent, at
-	if e.limit != nil || e.handOver != nil && l == &e.first {
+	if e.limit != nil {
 		l.since.boot = bootTime()
 	}
 	l.before, e.newest = e.newest, l
@@ -139,9 +138,6 @@ func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entrySt
 	e.newest = nil
 	e.mu.Unlock()
 	if was == held {
-		if e.handOver != nil {
-			e.handOver.next() // the old holder may hang, and release nothing
-		}
 		c.event(told)
 	}
 	return was

@@ -62,6 +62,5 @@ type request struct {
 	value           []byte
 	noWait          bool
 	requestOptions
-	began    time.Time      // set by acquire
-	handOver *localHandOver // set by inHandOver
+	began time.Time // set by acquire
 }

@@ -51,8 +51,8 @@ func (l *Lease) ID() string { return l.entry.id }
 // Hand it to the resource with every write, and have the resource refuse a smaller one
 // than it has seen.
 //
-// A token names what the store has granted. Leases that share one grant share its token:
-// those taken again with [Reentrant], and those handed on with [LocalHandOver].
+// A token names what the store has granted. Leases that share one grant, those taken again with
+// [Reentrant], share its token.
 func (l *Lease) Token() uint64 { return l.entry.token }
 
 // Held reports whether the lease may be relied on at this moment. It is computed from the

@@ -148,7 +148,6 @@ func TestWrongLimits(t *testing.T) {
 		for _, opts := range [][]hasp.LockOption{
 			{hasp.MinHold(0)}, {hasp.MaxHold(-1)}, {hasp.StallAfter(0)},
 			{hasp.MinHold(2 * time.Second), hasp.MaxHold(time.Second)},
-			{hasp.LocalHandOver(1, time.Second)}, {hasp.LocalHandOver(2, 0)},
 		} {
 			_, err := c.Mutex("a", opts...).Lock(t.Context())
 			wantErr(t, err, hasp.ErrInvalidOption)

@@ -148,7 +148,6 @@ type lockConfig struct {
 type requestOptions struct {
 	reentrant        bool
 	limits           limits
-	handOverLimit    handOverLimit // see LocalHandOver
 	holds            []string      // see Holding
 	revoked          func(Owner)   // see Revocable
 	revokedUnwatched bool          // see RevocableAtRenewal

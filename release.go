@@ -42,10 +42,6 @@ func (l *Lease) release(caller context.Context) error {
 	if caller == nil {
 		caller = nilContext
 	}
-	if e.handOver != nil && e.handOver.handOn(l) { // which asks for the trust itself
-		l.told(caller, nil)
-		return nil
-	}
 	e.endIfOver()
 	// Ends with the caller's context or with the session: without trust there is nothing
 	// left to confirm.
@@ -54,9 +50,6 @@ func (l *Lease) release(caller context.Context) error {
 	last, err := l.end(cancel)
 	if err != nil || !last {
 		return err
-	}
-	if e.handOver != nil {
-		e.handOver.next() // whose request may reach the store before ours: then it queues behind
 	}
 	if err = e.awaitMinHold(ctx); err == nil {
 		err = e.leave(ctx)

@@ -28,7 +28,6 @@ var etcdStore = store{
 		return []contestant{
 			{name: "floor", role: floor, told: true, open: txnFloor(addr)},
 			haspOn("hasp", e.URL),
-			batching(e.URL),
 			// Not in S4: goroutines of one session share its key, and do not exclude one another.
 			{name: "concurrency.Mutex", role: peer, only: "S1 S1n S2 S3-8 S3-64 S3-512 S6", open: concurrencyMutex(addr)},
 		}

@@ -27,7 +27,6 @@ var fileStore = store{
 		return []contestant{
 			{name: "floor (flock)", role: floor, told: true, open: flockFloor(dir)},
 			haspOn("hasp", e.URL),
-			batching(e.URL),
 			{name: "gofrs/flock", role: peer, open: gofrsFlock(dir)},
 		}
 	},

@@ -37,10 +37,3 @@ func haspOn(name, storeURL string, opts ...hasp.LockOption) contestant {
 		}, nil
 	}}
 }
-
-// batching is hasp with local hand-over, in the one scenario that it is made for.
-func batching(storeURL string) contestant {
-	c := haspOn("hasp, local hand-over", storeURL, hasp.LocalHandOver(1000, 100*time.Millisecond))
-	c.only = "S4"
-	return c
-}

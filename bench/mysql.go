@@ -31,7 +31,6 @@ var mysqlStore = store{
 		return []contestant{
 			{name: "floor (row)", role: floor, told: true, open: insertFloor(e.URL)},
 			table,
-			batching(storeURL),
 			{name: "floor (GET_LOCK)", plain: "GET_LOCK by hand", role: floor, open: getLockFloor(e.URL)},
 			getlock("hasp getlock", throughout, ""),
 			getlock("hasp getlock, no token", essentials, "&fence=off"),

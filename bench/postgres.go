@@ -29,7 +29,6 @@ var postgresStore = store{
 		return []contestant{
 			{name: "floor (row)", role: floor, told: true, open: rowFloor(e.URL)},
 			table,
-			batching(storeURL),
 			{name: "floor (advisory)", plain: "pg_advisory_lock by hand", role: floor, open: advisoryFloor(e.URL)},
 			advisory("hasp advisory", throughout, ""),
 			advisory("hasp advisory, no token", essentials, "&fence=off"),

@@ -42,7 +42,6 @@ var redisStore = store{
 			haspOn("hasp queue", e.URL),
 			setnx,
 			served,
-			batching(e.URL),
 			{name: "redsync", sends: setAndScripts, role: peer, open: redsyncOn(addr)},
 			{name: "bsm/redislock", role: peer, open: redislockOn(addr)},
 		}

@@ -29,7 +29,6 @@ var zookeeperStore = store{
 			{name: "floor", only: throughout, role: floor, told: true, open: nodeFloor(addr)},
 			haspOn("hasp queue", e.URL),
 			simple(e.URL),
-			batching(e.URL),
 			{name: "go-zookeeper", only: throughout, role: peer, open: zkLock(addr)},
 		}
 	},

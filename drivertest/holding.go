@@ -19,7 +19,6 @@ var holdingTests = []test{
 	{name: "MinHold", run: testMinHold},
 	{name: "MaxHold", run: testOverstay(hasp.MaxHold(200*time.Millisecond), hasp.ReasonOverdue)},
 	{name: "StallAfter", run: testOverstay(hasp.StallAfter(200*time.Millisecond), hasp.ReasonStalled)},
-	{name: "HandedOn", run: testHandedOn},
 }
 
 func needsDowngrader(e *env) string {
@@ -180,41 +179,4 @@ func testOverstay(limit hasp.LockOption, reason hasp.Reason) func(*env) {
 		}
 		e.release(next)
 	}
-}
-
-// With LocalHandOver a lock passes from goroutine to goroutine within the process, is still
-// exclusive, and comes to the other machine at the end of the batch (L2).
-func testHandedOn(e *env) {
-	b, name, c, other := e.backend(), e.name(), e.client(), e.client()
-	f := new(fragile)
-	m := c.Mutex(name, hasp.LocalHandOver(4, time.Minute))
-	done := make(chan error)
-	for range 8 {
-		go func() {
-			for range 5 {
-				l, err := m.Lock(e.ctx())
-				if err == nil {
-					f.use()
-					err = l.Release(e.ctx())
-				}
-				if err != nil {
-					done <- err
-					return
-				}
-			}
-			done <- nil
-		}()
-	}
-	for range 5 {
-		l := e.must(other.Mutex(name).Lock(e.ctx()))
-		f.use()
-		e.release(l)
-	}
-	for range 8 {
-		if err := <-done; err != nil {
-			e.Error(err)
-		}
-	}
-	e.exclusive(f)
-	e.empty(b, name)
 }

@@ -40,7 +40,7 @@ func (o Op) fault() bool {
 // kinds says where a feature can be used.
 func (f feature) kinds() kind {
 	switch f {
-	case "Lock", "TryLock", "RLock", "TryRLock", "Campaign", "Downgrade", "Publish", "Reentrant", "LocalHandOver":
+	case "Lock", "TryLock", "RLock", "TryRLock", "Campaign", "Downgrade", "Publish", "Reentrant":
 		return wholeKind
 	case "Acquire", "TryAcquire":
 		return permitKind
@@ -98,7 +98,7 @@ func commonOf(t driver.Traits) []Op {
 }
 
 func featuresOf(ops []Op, t driver.Traits) []feature {
-	fs := []feature{"Within", "Reentrant", "LocalHandOver", "MinHold", "MaxHold", "Stall", "Bounded", "Do", "Bind"}
+	fs := []feature{"Within", "Reentrant", "MinHold", "MaxHold", "Stall", "Bounded", "Do", "Bind"}
 	if t.FIFO {
 		fs = append(fs, "Ask", "Revocable", "Deadlock")
 	}

@@ -199,9 +199,6 @@ func (g *generator) options(s *Step) {
 	if o.Bind = g.wants("Bind"); o.Bind && g.isAbout("Bind") {
 		o.Within = true
 	}
-	if g.wants("LocalHandOver") {
-		o.LocalHandOver = g.pick(2, 3, 5)
-	}
 	if g.wants("MinHold") {
 		o.MinHold = T / time.Duration(g.pick(10, 2, 1))
 	}

@@ -45,17 +45,16 @@ type Step struct {
 
 // Options are those of an acquisition.
 type Options struct {
-	Within        bool // with the context of Lease, as work under it would
-	Reentrant     bool
-	LocalHandOver int // 0 or more than 1
-	MinHold       time.Duration
-	MaxHold       time.Duration
-	Stall         time.Duration
-	Ask           bool
-	Revocable     bool
-	Deadlock      bool // FailOnDeadlock
-	Do            bool // by Do, RDo, DoAll or Run: the function returns when the hold is given up
-	Bind          bool // Within the context of Bind
+	Within    bool // with the context of Lease, as work under it would
+	Reentrant bool
+	MinHold   time.Duration
+	MaxHold   time.Duration
+	Stall     time.Duration
+	Ask       bool
+	Revocable bool
+	Deadlock  bool // FailOnDeadlock
+	Do        bool // by Do, RDo, DoAll or Run: the function returns when the hold is given up
+	Bind      bool // Within the context of Bind
 }
 
 // Op is the operation of a Step.

@@ -1,7 +1,7 @@
 // Package programs runs random programs against a store, and checks what the clients believe.
 //
 // Each feature of a lock may be right alone and wrong together with another: a downgrade with a
-// local hand-over, an expiry with a store that comes back at the wrong moment. It is not practical
+// lock taken again, an expiry with a store that comes back at the wrong moment. It is not practical
 // to write a test for each pair, let alone for each pair under each fault. So a [Program] is drawn
 // at random: two to four clients with different TTLs and margins, one to three names, every
 // operation with every option, and faults of the network between them. While it runs, a small model

@@ -17,9 +17,7 @@ func (r *run) release(h *hold) {
 	}
 	held := h.held()
 	h.over, h.given = true, true
-	// Releasing one of several leases of an entry does not touch the store, and a local hand-over
-	// may not either.
-	alone := h.step.Opts.LocalHandOver == 0
+	alone := true // releasing one of several leases of an entry does not touch the store
 	for _, o := range r.holds {
 		alone = alone && (o == h || !r.share(o, h))
 	}
@@ -57,7 +55,7 @@ func (r *run) checkReleaseLocked(h *hold, held, alone bool, err error) {
 		r.failLocked("S7: a release of what was lost is nil", "%s", h.note)
 	case err == nil && alone && h.overtaken && !r.evicted[h.ids[0]]:
 		r.failLocked("S7: a release is nil although another held", "%s", h.note)
-	case err != nil && r.fake && !r.faulty && !h.machine.closed && !r.anyEvicted(h) && h.step.Opts.MaxHold == 0 && h.step.Opts.Stall == 0 && h.within == nil && h.multi == nil && h.step.Opts.LocalHandOver == 0:
+	case err != nil && r.fake && !r.faulty && !h.machine.closed && !r.anyEvicted(h) && h.step.Opts.MaxHold == 0 && h.step.Opts.Stall == 0 && h.within == nil && h.multi == nil:
 		r.failLocked("a release failed without a reason", "%s: %v", h.note, err)
 	}
 }

@@ -105,7 +105,7 @@ type acquisition struct {
 	cancel    context.CancelFunc
 	began     int  // moment
 	canEnd    bool // by Cancel
-	old       bool // its grant is older than the call: it was taken again, or transferred
+	old       bool // its grant is older than the call: it was taken again
 	forgotten bool // its store has lost all entries since it began
 	features  []feature
 }
@@ -148,7 +148,7 @@ func (a *acquisition) of() []feature {
 	fs := []feature{feature(a.step.Do)}
 	o := a.step.Opts
 	for f, is := range map[feature]bool{
-		"Within": a.within != nil, "Reentrant": o.Reentrant && a.within != nil, "LocalHandOver": o.LocalHandOver > 0, "MinHold": o.MinHold > 0, "MaxHold": o.MaxHold > 0,
+		"Within": a.within != nil, "Reentrant": o.Reentrant && a.within != nil, "MinHold": o.MinHold > 0, "MaxHold": o.MaxHold > 0,
 		"Stall": o.Stall > 0, "Bounded": a.step.Time > 0, "Ask": o.Ask, "Revocable": o.Revocable, "Deadlock": o.Deadlock,
 		"Do": o.Do && a.step.Do.hasScope(), "Bind": o.Bind && a.within != nil,
 	} {
@@ -169,7 +169,6 @@ func (r *run) options(a *acquisition) []hasp.LockOption {
 		}
 	}
 	add(o.Reentrant, hasp.Reentrant)
-	add(o.LocalHandOver > 0, func() hasp.LockOption { return hasp.LocalHandOver(o.LocalHandOver, r.base) })
 	add(o.MinHold > 0, func() hasp.LockOption { return hasp.MinHold(o.MinHold) })
 	add(o.MaxHold > 0, func() hasp.LockOption { return hasp.MaxHold(o.MaxHold) })
 	add(o.Stall > 0, func() hasp.LockOption { return hasp.StallAfter(o.Stall) })
