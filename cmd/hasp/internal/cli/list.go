@@ -6,13 +6,13 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/cmd/hasp/internal/queues"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
 )
@@ -96,38 +96,24 @@ func at(c *hasp.Client) string { return " at " + view.Clean(c.Backend().String()
 
 func (a *app) list(prefix string, f *storeFlags) error {
 	return a.asking(f, func(ctx context.Context, c *hasp.Client) error {
-		var names []string
-		for name, err := range c.Names(ctx, prefix) {
-			if err != nil {
-				return err
-			}
-			names = append(names, name)
+		all, err := queues.All(ctx, c, prefix, answerBound)
+		if err != nil {
+			return err
 		}
-		slices.Sort(names)
-		// One request per name, so the answers are of different moments: a name may have changed
-		// since. The output is for people, and stores have no cheaper way to ask for all queues.
 		table := view.NewTable("NAME", "HOLDER", "SINCE", "AGE", "WAITING")
-		shown := 0
-		for _, name := range names {
-			q, err := c.Inspect(ctx, name)
-			switch {
-			case err != nil:
-				return err
-			case len(q.Holders)+len(q.Waiters) == 0:
-				continue // it has been released since
-			case f.json:
-				if err := a.printJSON(queueLine{q, c.Backend().String()}); err != nil {
-					return err
-				}
-			default:
-				table.Row(listRow(q, time.Now())...)
+		for _, q := range all {
+			table.Row(listRow(q, time.Now())...)
+			if !f.json {
+				continue
 			}
-			shown++
+			if err := a.printJSON(queueLine{q, c.Backend().String()}); err != nil {
+				return err
+			}
 		}
-		if shown == 0 {
+		if len(all) == 0 {
 			a.tell("nothing is held or waited for" + at(c))
 		} else if !f.json {
-			a.tell(fmt.Sprintf("%d in use%s", shown, at(c)))
+			a.tell(fmt.Sprintf("%d in use%s", len(all), at(c)))
 		}
 		if f.json {
 			return nil

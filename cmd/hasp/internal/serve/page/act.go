@@ -60,7 +60,7 @@ func (p *Page) evict(w http.ResponseWriter, q *http.Request, h *access.Holder) {
 	case errors.Is(err, driver.ErrGone):
 		err = httpapi.NewProblem(httpapi.Gone, "it has just gone by itself")
 	case err == nil:
-		err = p.live.readOne(p.o.Over, a.Name) // the page shows it at once
+		err = p.live.readQueues(p.o.Over, []string{a.Name}) // the page shows it at once
 	}
 	if err != nil {
 		refuse(w, err)

@@ -2,20 +2,19 @@ package page
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/queues"
 )
 
 const (
-	every       = 400 * time.Millisecond // between two looks at the names
-	readsAtOnce = 8
-	readsALook  = 400             // queues of known names that each look reads again; new names come first, and all of them
-	readBound   = 5 * time.Second // for an answer of the store
+	every      = 400 * time.Millisecond // between two looks at the names
+	readsALook = 400                    // queues of known names that each look reads again; new names come first, and all of them
+	readBound  = 5 * time.Second        // for an answer of the store
 )
 
 // live reads the store for all pages, as long as there is one. A look asks for the names, so that
@@ -120,50 +119,42 @@ func (s *subscriber) signal() {
 
 // look asks for the names, and reads some queues.
 func (l *live) look(ctx context.Context) error {
-	names, err := l.names(ctx)
+	names, err := queues.Names(ctx, l.client, "", readBound)
 	if err != nil {
 		return err
 	}
-	reads := l.due(ctx, names)
-	return l.readAll(ctx, reads)
+	return l.readQueues(ctx, l.due(ctx, names))
 }
 
-// names may take longer than readBound where there are many, on a busy machine or through a slow
-// network, as long as more come.
-func (l *live) names(ctx context.Context) (map[string]bool, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	silent := time.AfterFunc(readBound, func() { cancel(context.DeadlineExceeded) })
-	defer silent.Stop()
-	names := map[string]bool{}
-	for name, err := range l.client.Names(ctx, "") {
-		if err != nil && context.Cause(ctx) == context.DeadlineExceeded {
-			return nil, fmt.Errorf("list the names: the store has not answered for %s: %w", readBound, err)
+func (l *live) readQueues(ctx context.Context, names []string) error {
+	return queues.Read(ctx, l.client, names, readBound, func(_ int, q hasp.Queue) {
+		var r *row
+		if len(q.Holders)+len(q.Waiters) > 0 {
+			r = newRow(q, time.Now())
 		}
-		if err != nil {
-			return nil, err
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if ctx.Err() == nil {
+			l.setLocked(q.Name, r)
 		}
-		silent.Reset(readBound)
-		names[name] = true
-	}
-	return names, nil
+	})
 }
 
 // due drops the names that are gone, and says which queues to read: all new ones, and of the others
 // those that were read longest ago.
-func (l *live) due(ctx context.Context, names map[string]bool) []string {
+func (l *live) due(ctx context.Context, names []string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if ctx.Err() != nil {
 		return nil // the rows may be those of a later loop
 	}
 	for name := range l.rows {
-		if !names[name] {
+		if _, there := slices.BinarySearch(names, name); !there {
 			l.setLocked(name, nil)
 		}
 	}
 	var fresh, known []string
-	for name := range names {
+	for _, name := range names {
 		if l.rows[name] == nil {
 			fresh = append(fresh, name)
 		} else {
@@ -191,53 +182,6 @@ func (l *live) setLocked(name string, r *row) {
 		s.changed[name] = true
 		s.signal()
 	}
-}
-
-// readAll reads queues until one cannot be read: a store that is away is not asked a thousand
-// times.
-func (l *live) readAll(ctx context.Context, names []string) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan string)
-	var all sync.WaitGroup
-	for range min(readsAtOnce, len(names)) {
-		all.Go(func() {
-			for name := range next {
-				if ctx.Err() != nil {
-					continue
-				}
-				if err := l.readOne(ctx, name); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	for _, name := range names {
-		next <- name
-	}
-	close(next)
-	all.Wait()
-	return context.Cause(ctx)
-}
-
-// readOne reads a queue.
-func (l *live) readOne(ctx context.Context, name string) error {
-	bounded, cancel := context.WithTimeout(ctx, readBound)
-	defer cancel()
-	q, err := l.client.Inspect(bounded, name)
-	if err != nil {
-		return err
-	}
-	var r *row
-	if len(q.Holders)+len(q.Waiters) > 0 {
-		r = newRow(q, time.Now())
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if ctx.Err() == nil {
-		l.setLocked(name, r)
-	}
-	return nil
 }
 
 // take returns what a page has to be told since the last time.

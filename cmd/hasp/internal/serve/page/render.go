@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/queues"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 )
 
@@ -72,18 +74,14 @@ func (p *Page) first(ctx context.Context, h *access.Holder) []*row {
 func (p *Page) readFirst(ctx context.Context, h *access.Holder) (all []*row) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	names, err := p.live.names(ctx)
+	names, err := queues.Names(ctx, p.client, "", readBound)
 	if err != nil {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if len(all) == firstRows || !h.May(access.Look, name) {
-			continue
-		}
-		q, err := p.client.Inspect(ctx, name)
-		if err != nil {
-			return all
-		}
+	names = slices.DeleteFunc(names, func(name string) bool { return !h.May(access.Look, name) })
+	found := make([]hasp.Queue, min(len(names), firstRows))
+	_ = queues.Read(ctx, p.client, names[:len(found)], readBound, func(i int, q hasp.Queue) { found[i] = q })
+	for _, q := range found {
 		if len(q.Holders)+len(q.Waiters) > 0 {
 			all = append(all, newRow(q, time.Now()))
 		}

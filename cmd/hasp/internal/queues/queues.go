@@ -1,0 +1,82 @@
+// Package queues reads all queues of a store, for hasp ls, hasp top and the page of hasp serve.
+package queues
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hasplock/hasp"
+)
+
+// atOnce is how many queues are read at the same time.
+const atOnce = 8
+
+// Names lists the names that begin with a prefix. It may take longer than bound where there are
+// many, on a busy machine or through a slow network, as long as more come.
+func Names(ctx context.Context, c *hasp.Client, prefix string, bound time.Duration) (names []string, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(bound, func() { cancel(context.DeadlineExceeded) })
+	defer silent.Stop()
+	for name, err := range c.Names(ctx, prefix) {
+		if err != nil && context.Cause(ctx) == context.DeadlineExceeded {
+			return nil, fmt.Errorf("list the names: the store has not answered for %s: %w", bound, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		silent.Reset(bound)
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// Read reads the queues of names, in any order, and calls got with each as it comes, from several
+// goroutines. bound is for one answer: a store with thousands of names is not out of reach because
+// all of them take long. It ends when one queue cannot be read: a store that is away is not asked a
+// thousand times.
+func Read(ctx context.Context, c *hasp.Client, names []string, bound time.Duration, got func(i int, q hasp.Queue)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan int)
+	var all sync.WaitGroup
+	for range min(atOnce, len(names)) {
+		all.Go(func() {
+			for i := range next {
+				bounded, end := context.WithTimeout(ctx, bound)
+				q, err := c.Inspect(bounded, names[i])
+				end()
+				if err != nil {
+					cancel(err)
+				} else {
+					got(i, q)
+				}
+			}
+		})
+	}
+	for i := range names {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// All reads the queues of the names that begin with a prefix, in the order of the names. The
+// answers are of different moments; names that have been released since are left out.
+func All(ctx context.Context, c *hasp.Client, prefix string, bound time.Duration) ([]hasp.Queue, error) {
+	names, err := Names(ctx, c, prefix, bound)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]hasp.Queue, len(names))
+	err = Read(ctx, c, names, bound, func(i int, q hasp.Queue) { all[i] = q })
+	return slices.DeleteFunc(all, func(q hasp.Queue) bool { return len(q.Holders)+len(q.Waiters) == 0 }), err
+}
