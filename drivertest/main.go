@@ -100,7 +100,7 @@ func child(s string, in io.Reader, out io.Writer) error {
 		} else if err != nil {
 			return err
 		}
-		w.obey(o)
+		w.carryOut(o)
 	}
 }
 
@@ -131,7 +131,7 @@ func (w *worker) Observe(ev hasp.Event) {
 	}
 }
 
-func (w *worker) obey(o order) {
+func (w *worker) carryOut(o order) {
 	switch o.Do {
 	case "lock":
 		go w.lock(o.Name)

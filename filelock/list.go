@@ -158,7 +158,7 @@ func (q *queueFile) tails(visit func(tail uint32, r *record) error) error {
 		for tail, steps := q.head.bucket(i), 0; tail != 0; steps++ {
 			r, err := q.record(tail)
 			if err == nil && steps > maxSlots {
-				err = &damageError{file: q.name, what: "a bucket runs in a circle"}
+				err = &damageError{file: q.name, what: "a bucket has a cycle"}
 			}
 			if err == nil {
 				err = visit(tail, &r)

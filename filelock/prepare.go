@@ -252,8 +252,8 @@ func writeHeader(fd int, h header) error {
 	return err
 }
 
-// readDir lists a directory. It opens it anew: a descriptor's position is shared by all
-// who read through it.
+// readDir lists a directory. It opens it anew: all readers of a descriptor share
+// its position.
 func readDir(dir int) ([]string, error) {
 	fd, err := openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -41,7 +41,7 @@ func (q *queueFile) find(k key) (slot uint32, r record, err error) {
 			return 0, r, err
 		}
 		if steps > maxSlots {
-			return 0, r, &damageError{file: q.name, what: "a bucket runs in a circle"}
+			return 0, r, &damageError{file: q.name, what: "a bucket has a cycle"}
 		}
 		next = r.chain
 		if r.hash != k.hash {

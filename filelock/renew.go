@@ -75,7 +75,7 @@ func (s *session) upkeep(ctx context.Context, every time.Duration) error {
 	return err
 }
 
-// holds starts the timer of tend, which goes on for as long as anything is held.
+// holds starts the timer of upkeepOfHolder, which goes on for as long as anything is held.
 func (s *session) holds() {
 	if s.upkeepRunning.Load() {
 		return
@@ -87,7 +87,7 @@ func (s *session) holds() {
 	}
 }
 
-func (s *session) tend() {
+func (s *session) upkeepOfHolder() {
 	_ = s.upkeep(s.done, 0) // a failure is told by Gone, and what cannot be repaired is tried again
 	s.review()
 	s.mu.Lock()

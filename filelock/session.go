@@ -69,7 +69,7 @@ func openSession(s *store, o driver.SessionOptions) (*session, error) {
 		n.endLife(true)
 		return nil, err
 	}
-	n.timer = time.AfterFunc(time.Hour, n.tend)
+	n.timer = time.AfterFunc(time.Hour, n.upkeepOfHolder)
 	n.timer.Stop() // until something is held
 	return n, nil
 }

@@ -42,8 +42,8 @@ type pools struct {
 	own      bool
 }
 
-// close ends pools that are ours. All their errors are of farewell messages that could not be
-// sent, on connections that had broken while they were idle: these are as closed as the others, and
+// close ends pools that are ours. All their errors are of last messages that could not be sent,
+// on connections that had broken while they were idle: these are as closed as the others, and
 // an error would report a fault where there is none.
 func (p pools) close() {
 	if !p.own {

@@ -58,8 +58,8 @@ func (t *nodeTicket) eraseOwn(node string) error {
 		&zk.DeleteRequest{Path: node, Version: -1},
 	)
 	for i, r := range rs {
-		// Who may not write is refused for the data, as another's node by now; who may only not
-		// delete, for the second.
+		// A client that may not write is refused for the data, as another's node by now; one that may
+		// only not delete, for the second.
 		if r.Error == zk.ErrNoNode || r.Error == zk.ErrNoAuth && i == 0 {
 			return zk.ErrNoNode
 		}

@@ -23,7 +23,7 @@ func verbs() []verb {
 		{"ls", (*app).lsCommand}, {"who", (*app).whoCommand}, {"top", (*app).topCommand}, {"deadlocks", (*app).deadlocksCommand},
 		{"release", (*app).releaseCommand}, {"elect", (*app).electCommand}, {"fence", (*app).fenceCommand}, {"doctor", (*app).doctorCommand},
 		{"migrate", (*app).migrateCommand}, {"config", (*app).configCommand},
-		{"version", (*app).versionCommand}, {"torture", (*app).tortureCommand},
+		{"version", (*app).versionCommand},
 	}, optionalVerbs)
 }
 
@@ -89,14 +89,4 @@ func (a *app) verb(c *cobra.Command, run func(cmd *cobra.Command, args []string)
 func maySet(variable string) bool {
 	variable, _, _ = strings.Cut(variable, "=")
 	return strings.HasPrefix(variable, "HASP_") && variable != storeVariable && !slices.Contains(told, variable) && !isNumbered(variable)
-}
-
-// tortureCommand says where to look: it links a test rig, which few need beside their locks.
-func (a *app) tortureCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "torture", Hidden: true, DisableFlagParsing: true,
-		RunE: func(*cobra.Command, []string) error {
-			return usage("hasp torture is another program, hasp-torture; see docs/TORTURE.md")
-		},
-	}
 }

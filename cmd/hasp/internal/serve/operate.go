@@ -106,7 +106,8 @@ func (s *Server) names(c *call) (any, error) {
 // network.
 const beat = 5 * time.Second
 
-// watch writes a line for each change: "changed", and "alive" when there was none for a while.
+// watch writes a line for each change: "changed", and "alive" when there was none for a while. The
+// first one says that the watch stands.
 func (s *Server) watch(c *call) (any, error) {
 	name, err := c.name(access.Look)
 	if err != nil {
@@ -135,38 +136,42 @@ func (s *Server) watch(c *call) (any, error) {
 	}()
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
-	for first := true; ; {
+	for stands := false; ; {
 		line := "alive\n"
 		select {
 		case <-changed:
 			line = "changed\n"
 		case <-tick.C:
+			if !stands {
+				continue
+			}
 		case err := <-ended:
-			if first {
+			if !stands {
 				return nil, err
 			}
 			return written, nil // the end of the answer says that the watch is broken
 		}
-		if first && line == "alive\n" {
-			continue // it does not stand yet
-		}
-		if first {
-			c.w.Header().Set("Content-Type", "text/plain")
-			c.w.Header().Set("X-Accel-Buffering", "no") // nginx would keep lines back
-			c.w.WriteHeader(http.StatusOK)
-			first = false
-		}
-		_ = c.allow(beat)
-		_, err := io.WriteString(c.w, line)
-		if err == nil {
-			err = http.NewResponseController(c.w).Flush()
-		}
-		if err != nil {
+		if err := c.writeLine(line, !stands); err != nil {
 			cancel()
 			<-ended
 			return written, nil
 		}
+		stands = true
 	}
+}
+
+// writeLine writes a line of an answer that goes on.
+func (c *call) writeLine(line string, first bool) error {
+	if first {
+		c.w.Header().Set("Content-Type", "text/plain")
+		c.w.Header().Set("X-Accel-Buffering", "no") // nginx would keep lines back
+		c.w.WriteHeader(http.StatusOK)
+	}
+	_ = c.allow(beat)
+	if _, err := io.WriteString(c.w, line); err != nil {
+		return err
+	}
+	return http.NewResponseController(c.w).Flush()
 }
 
 func (s *Server) evict(c *call) (any, error) {

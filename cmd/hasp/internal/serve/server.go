@@ -6,8 +6,10 @@
 // granted is the answer. The client counts that from before its request was sent, which is before
 // the server's request was: its trust ends before the store's, also if the server stops or dies.
 //
-// A request walks down these files: http.go (net/http), routes.go (which operation), holder.go
-// (who asks), limits.go, then session.go, acquire.go, lock.go and wait.go, or operate.go.
+// A request walks down these files once: http.go (net/http), routes.go (which operation), access.go
+// (who asks) and limits.go; api.go, or operate.go for what people ask; session.go with turn.go;
+// acquire.go, lock.go with numbers.go, and wait.go. A lock that changes servers passes moving.go.
+// The page is a package.
 package serve
 
 import (

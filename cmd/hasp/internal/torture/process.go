@@ -155,7 +155,7 @@ func (p *process) gone() bool {
 
 // signal reaches the process and its adapters, which are all of its group. The group's number stays
 // taken as long as one of them lives; no other process has it so soon after, since numbers are
-// given out in a circle.
+// given out in turn.
 func (p *process) signal(s syscall.Signal) error { return syscall.Kill(-p.cmd.Process.Pid, s) }
 
 // stop returns true when the process stands still: the signal alone is only a request. Its adapters

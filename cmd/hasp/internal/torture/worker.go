@@ -247,8 +247,7 @@ func (w *worker) work(name string, l recordedhold.Lease, op *history.Attempt, re
 			w.mu.Unlock()
 		}()
 	}
-	// Who holds for long writes less and less often: with many names that would be most of the
-	// load.
+	// A holder writes less and less often: with many names the writes would be most of the load.
 	pause := time.Millisecond
 	for until := time.Now().Add(hold); ctx.Err() == nil && time.Now().Before(until); w.wait(ctx, pause) {
 		if name != w.Control && !op.Held(l.Held) {

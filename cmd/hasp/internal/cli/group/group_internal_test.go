@@ -12,8 +12,8 @@ import (
 )
 
 // TERM and CONT come while the launcher is not the command yet, and before they are handed out the
-// command has stopped itself. It still ends: the CONT comes with the TERM. (It used to be sent at
-// once, when nothing was stopped, and the TERM waited for a continue of the command.)
+// command has stopped itself. It still ends: the CONT comes with the TERM. Sent at once, when
+// nothing is stopped yet, it would be lost, and the TERM would wait for a continue of the command.
 func TestStoppedBeforeItsSignals(t *testing.T) {
 	goOn := filepath.Join(t.TempDir(), "go")
 	g, err := Start("/bin/sh", []string{"sh", "-c", "until [ -e " + goOn + " ]; do sleep 0.01; done; kill -STOP $$; exec sleep 1000"}, os.Environ())

@@ -84,7 +84,7 @@ func (p *Page) follow(ctx context.Context, s *stream, sub *subscriber, h *access
 			err = s.write(": here\n\n")
 		case r := <-health:
 			err = s.send("health", r)
-		case <-sub.ring:
+		case <-sub.wake:
 			err = p.pass(s, sub, h)
 			select {
 			case <-time.After(between):

@@ -39,7 +39,7 @@ type live struct {
 type subscriber struct {
 	changed map[string]bool // names; guarded by live's mu
 	health  bool            // trouble has changed; the same
-	ring    chan struct{}   // has one element if there is something
+	wake    chan struct{}   // has one element if there is something
 }
 
 func newLive(client *hasp.Client, over context.Context) *live {
@@ -50,7 +50,7 @@ func newLive(client *hasp.Client, over context.Context) *live {
 func (l *live) subscribe() *subscriber {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := &subscriber{changed: map[string]bool{}, ring: make(chan struct{}, 1)}
+	s := &subscriber{changed: map[string]bool{}, wake: make(chan struct{}, 1)}
 	l.pages[s] = true
 	if l.stop == nil {
 		var ctx context.Context
@@ -112,7 +112,7 @@ func (l *live) note(err error) {
 
 func (s *subscriber) signal() {
 	select {
-	case s.ring <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }

@@ -179,50 +179,6 @@ func (s *Server) downgrade(c *call) (any, error) {
 	return nil, x.use(c.q.Context(), l, func(ctx context.Context) error { return d.Downgrade(ctx, in.Units) })
 }
 
-// adopt takes over another session's entry. Who may do that to any may also evict it; a client's
-// own, of a session that its server has forgotten, it may always take.
-func (s *Server) adopt(c *call) (any, error) {
-	x, err := s.find(c)
-	if err != nil {
-		return nil, err
-	}
-	number, err := c.lock()
-	if err != nil {
-		return nil, err
-	}
-	var in httpapi.AdoptLock
-	if err := c.decode(&in); err != nil {
-		return nil, err
-	}
-	r, err := s.request(c, in.Acquire, x, number)
-	if err != nil {
-		return nil, err
-	}
-	if in.From = httpapi.Named(in.From, in.FromSession, in.FromLock); !driver.ValidID(in.From) {
-		return nil, httpapi.NewProblem(httpapi.Invalid, "from is the id of an entry: letters, digits and '-', at most 40")
-	}
-	if err := c.may(access.Operate, r.Name); err != nil && !httpapi.Owns(in.From, in.FromSession, in.FromLock) {
-		return nil, err
-	}
-	l, err := x.enter(number, r)
-	if err != nil {
-		return nil, err
-	}
-	a, ok := l.ticket.(driver.Adopter)
-	if !ok {
-		return nil, unsupported("cannot hand a held lock on")
-	}
-	var out httpapi.Lock
-	err = x.use(c.q.Context(), l, func(ctx context.Context) error {
-		v, err := a.Adopt(ctx, in.From, in.Seq)
-		v, err = x.note(l, v, err, true)
-		out = answer(l, v)
-		return err
-	})
-	x.dropGone(l, err)
-	return orError(out, err)
-}
-
 func unsupported(what string) *httpapi.Problem {
 	return httpapi.NewProblem(httpapi.Unsupported, "the store "+what)
 }
