@@ -249,7 +249,7 @@ func (d *doctor) webhooks() {
 func (d *doctor) priority() {
 	within, cancel := d.bounded(d.ctx)
 	defer cancel()
-	url := d.on(d.client, http.MethodGet, "").VersionedParams(&meta.ListOptions{Limit: 1}, parameters).URL()
+	url := d.on(d.client, http.MethodGet, "").VersionedParams(&meta.ListOptions{Limit: 1}, parameters()).URL()
 	request, err := http.NewRequestWithContext(within, http.MethodGet, url.String(), nil)
 	if err != nil {
 		return

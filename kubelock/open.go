@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	coordination "k8s.io/api/coordination/v1"
@@ -136,7 +137,7 @@ func New(config *rest.Config, opts *Options) (driver.Backend, error) {
 func client(config *rest.Config, protocol string) (*rest.RESTClient, error) {
 	c := rest.CopyConfig(config)
 	c.GroupVersion, c.APIPath = &coordination.SchemeGroupVersion, "/apis"
-	c.NegotiatedSerializer = codecs
+	c.NegotiatedSerializer = codecs()
 	c.QPS, c.RateLimiter = -1, nil
 	c.WarningHandler = rest.NoWarnings{} // the library would write them to stderr
 	c.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 10 * time.Second}).DialContext
@@ -153,17 +154,18 @@ func client(config *rest.Config, protocol string) (*rest.RESTClient, error) {
 	return r, nil
 }
 
-// codecs know Leases alone: the typed clients of client-go link every type of Kubernetes.
-var codecs = func() runtime.NegotiatedSerializer {
+// codecs know Leases alone: the typed clients of client-go link every type of Kubernetes. Both are
+// made when they are needed: a command that links this package may use another store.
+var codecs = sync.OnceValue(func() runtime.NegotiatedSerializer {
 	scheme := runtime.NewScheme()
 	if err := coordination.AddToScheme(scheme); err != nil {
 		panic(err) // of constants
 	}
 	meta.AddToGroupVersion(scheme, coordination.SchemeGroupVersion)
 	return serializer.NewCodecFactory(scheme).WithoutConversion()
-}()
+})
 
-var parameters = func() runtime.ParameterCodec {
+var parameters = sync.OnceValue(func() runtime.ParameterCodec {
 	scheme := runtime.NewScheme()
 	meta.AddToGroupVersion(scheme, meta.SchemeGroupVersion)
 	meta.AddToGroupVersion(scheme, coordination.SchemeGroupVersion)
@@ -171,4 +173,4 @@ var parameters = func() runtime.ParameterCodec {
 		panic(err)
 	}
 	return runtime.NewParameterCodec(scheme)
-}()
+})

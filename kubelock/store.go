@@ -137,7 +137,7 @@ func (s *store) page(ctx context.Context, c *rest.RESTClient, o *meta.ListOption
 	within, cancel := s.bounded(ctx)
 	defer cancel()
 	page := &coordination.LeaseList{}
-	err := s.on(c, http.MethodGet, "").VersionedParams(o, parameters).Do(within).Into(page)
+	err := s.on(c, http.MethodGet, "").VersionedParams(o, parameters()).Do(within).Into(page)
 	return page, s.explain(ctx, err)
 }
 
@@ -187,7 +187,7 @@ func (s *store) Watch(ctx context.Context, name string, changed func(caslock.Rec
 		changed(caslock.Record{Name: name}, caslock.Absent)
 	}
 	only.Watch, only.ResourceVersion = true, page.ResourceVersion
-	w, err := s.on(s.watches, http.MethodGet, "").VersionedParams(&only, parameters).Watch(silent(ctx))
+	w, err := s.on(s.watches, http.MethodGet, "").VersionedParams(&only, parameters()).Watch(silent(ctx))
 	if err != nil {
 		return s.explain(ctx, err)
 	}

@@ -134,3 +134,93 @@ func TestKilledHolder(t *testing.T) {
 		t.Errorf("the next holder came after %s, want %s at most", took, most)
 	}
 }
+
+// Renewals have connections that no watch shares: over HTTP/2 one that has died is found after 45
+// seconds, by all.
+func TestConnections(t *testing.T) {
+	c := shared(t)
+	t.Parallel()
+	var mu sync.Mutex
+	major := map[string]int{}
+	client := c.client(t, "cost", func(r *restConfig) {
+		r.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				reply, err := next.RoundTrip(r)
+				mu.Lock()
+				defer mu.Unlock()
+				if kind := r.Method; err == nil {
+					if r.URL.Query().Get("watch") != "" {
+						kind = "WATCH"
+					}
+					major[kind] = reply.ProtoMajor
+				}
+				return reply, err
+			})
+		})
+	})
+	held := testkit.Lock(t, c.client(t, "cost"), "connections")
+	waiter := testkit.Locking(t, client, "connections")
+	testkit.Eventually(t, "a watch", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return major["WATCH"] != 0
+	})
+	testkit.Release(t, held)
+	testkit.Release(t, testkit.Granted(t, waiter))
+	mu.Lock()
+	defer mu.Unlock()
+	if major["PUT"] != 1 || major["WATCH"] != 2 {
+		t.Errorf("HTTP's versions: %v", major)
+	}
+}
+
+// The client library repeats no request, and holds none back: a server that answers 429 with
+// Retry-After is asked once, and a hundred requests need no time. (client-go's own: ten attempts,
+// and five requests a second.)
+func TestNoRetries(t *testing.T) {
+	c := shared(t)
+	t.Parallel()
+	const ns = "retries"
+	n := &counter{}
+	token := c.serviceAccount(t, "flood")
+	c.namespace(t, ns)
+	c.ask(t, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/namespaces/"+ns+"/rolebindings", object{
+		"metadata": object{"name": "flood"}, "roleRef": object{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+		"subjects": []any{object{"kind": "ServiceAccount", "namespace": "default", "name": "flood"}},
+	})
+	client := c.client(t, ns, func(r *restConfig) { r.BearerToken = token }, between(n.note))
+	names := func() (err error) {
+		for _, e := range client.Names(testkit.Context(t), "") {
+			err = e
+		}
+		return err
+	}
+	testkit.Eventually(t, "the right to list", func() bool { n.spent(func() {}); return names() == nil })
+	began := time.Now()
+	n.spent(func() {
+		for range 100 {
+			if err := names(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("100 requests took %s", took)
+	}
+	c.ask(t, http.MethodPost, paths["PriorityLevelConfiguration"], object{"metadata": object{"name": "flood"}, "spec": object{
+		"type": "Limited", "limited": object{"nominalConcurrencyShares": 0, "borrowingLimitPercent": 0, "limitResponse": object{"type": "Reject"}},
+	}})
+	c.ask(t, http.MethodPost, paths["FlowSchema"], object{"metadata": object{"name": "flood"}, "spec": object{
+		"priorityLevelConfiguration": object{"name": "flood"}, "matchingPrecedence": 10,
+		"rules": []any{object{
+			"subjects":      []any{object{"kind": "ServiceAccount", "serviceAccount": object{"namespace": "default", "name": "flood"}}},
+			"resourceRules": []any{object{"apiGroups": []string{"*"}, "resources": []string{"*"}, "verbs": []string{"*"}, "namespaces": []string{"*"}}},
+		}},
+	}})
+	defer c.occupy(t, token, ns)()
+	testkit.Eventually(t, "429", func() bool { n.spent(func() {}); return names() != nil })
+	var err error
+	if got := n.spent(func() { err = names() }); err == nil || got != "map[GET:1]" {
+		t.Errorf("%s for an answer of 429: %v", got, err)
+	}
+}

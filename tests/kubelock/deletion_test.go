@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,10 +41,17 @@ func TestDeletionWakesWaiters(t *testing.T) {
 	const ns = "deleted"
 	holder := c.client(t, ns, func(*restConfig) {})
 	testkit.Lock(t, holder, "w")
-	waiter := testkit.Locking(t, c.client(t, ns), "w")
+	var selected atomic.Bool
+	waiter := testkit.Locking(t, c.client(t, ns, between(func(r *http.Request) {
+		q := r.URL.Query()
+		selected.Store(selected.Load() || q.Get("watch") != "" && q.Get("fieldSelector") == "metadata.name=w")
+	})), "w")
 	time.Sleep(200 * time.Millisecond) // most often its watch stands by now; it gets the lock in any case
 	c.ask(t, http.MethodDelete, leases(ns)+"/w", nil)
 	testkit.Release(t, testkit.Granted(t, waiter))
+	if !selected.Load() {
+		t.Error("no watch of this one Lease")
+	}
 }
 
 // A Lease may be created by PUT, and of one that does not exist the server ignores the

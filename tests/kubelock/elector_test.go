@@ -116,6 +116,7 @@ type candidates struct {
 	name      string
 	rec       *history.Recorder
 	config    func(*rest.Config) // changes that of hasp's connections; nil: nothing
+	neverEnds bool               // no elector releases
 	haspLed   atomic.Int64
 	othersLed atomic.Int64
 }
@@ -195,7 +196,7 @@ func (x *candidates) live(ctx context.Context, who string) {
 // others has an elector of client-go lead again and again; every second one dies.
 func (x *candidates) others(ctx context.Context, who string) {
 	for life := 0; ctx.Err() == nil; life++ {
-		e := elector{x.c, x.namespace, x.name, fmt.Sprint(who, "-", life), life%2 == 1}
+		e := elector{x.c, x.namespace, x.name, fmt.Sprint(who, "-", life), x.neverEnds || life%2 == 1}
 		h := recordedhold.Hold{
 			Who: e.identity, Name: x.name, TTL: ttl, For: rand.N(3 * ttl / 2), Lock: e.lock,
 			Begin: func(recordedhold.Lease) { x.othersLed.Add(1) },

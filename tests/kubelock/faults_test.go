@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,7 +40,7 @@ func newFaults(t *testing.T, wrap func(driver.Backend) driver.Backend) *faults {
 		"subjects": []any{object{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "locker"}},
 	})
 	f.c.ask(t, http.MethodPost, paths["PriorityLevelConfiguration"], object{"metadata": object{"name": "nothing"}, "spec": object{
-		"type": "Limited", "limited": object{"nominalConcurrencyShares": 0, "limitResponse": object{"type": "Reject"}},
+		"type": "Limited", "limited": object{"nominalConcurrencyShares": 0, "borrowingLimitPercent": 0, "limitResponse": object{"type": "Reject"}},
 	}})
 	for range 3 {
 		proxy := testkit.Proxy(t, f.c.Addr)
@@ -113,7 +116,9 @@ func (f *faults) one() string {
 		return "server stopped for a while"
 	case 3:
 		f.overload(true)
+		free := f.c.occupy(f.t, backends.KubeUser, "faults")
 		some()
+		free()
 		f.overload(false)
 		return "429"
 	case 4:
@@ -137,8 +142,10 @@ func (f *faults) one() string {
 	}
 }
 
-// Three clients, two locks, and everything that can go wrong between client and server: no two hold
-// at once, tokens rise, and when it is over each gets each lock again.
+// Three clients, two locks, an elector of client-go's beside one of them, and everything that can go
+// wrong between client and server: no two hold at once, tokens rise, and when it is over each gets
+// each lock again. (The elector never releases: while the server is away client-go tries to, for
+// another RenewDeadline, and tells its leader only then.)
 func TestRandomFaults(t *testing.T) {
 	f := newFaults(t, func(b driver.Backend) driver.Backend { return b })
 	t.Parallel()
@@ -146,6 +153,8 @@ func TestRandomFaults(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	w := &recordedhold.Workload{Clients: f.clients, Names: names, TTL: ttl, Rec: rec}
 	workers := w.Run(ctx)
+	beside := &candidates{t: t, c: f.c, namespace: "faults", name: "a", rec: rec, neverEnds: true}
+	workers.Go(func() { beside.others(ctx, "client-go") })
 	seen := map[string]int{}
 	for end := time.Now().Add(lasts(t)); time.Now().Before(end); {
 		time.Sleep(rand.N(ttl))
@@ -162,6 +171,10 @@ func TestRandomFaults(t *testing.T) {
 		}
 	}
 	h := testkit.Must[history.History](t)(rec.History())
+	for _, v := range history.Exclusion(h) {
+		t.Error(v)
+	}
+	h = slices.DeleteFunc(h, func(o history.Operation) bool { return strings.HasPrefix(o.Client, "client-go") }) // it has no tokens
 	for _, v := range history.Check(h, history.Options{Fencing: true}) {
 		t.Error(v)
 	}
@@ -171,7 +184,7 @@ func TestRandomFaults(t *testing.T) {
 			granted++
 		}
 	}
-	t.Logf("%d grants; faults: %v", granted, seen)
+	t.Logf("%d grants, client-go led %d times; faults: %v", granted, beside.othersLed.Load(), seen)
 	if granted < 10 {
 		t.Error("hardly anything was locked")
 	}
@@ -187,4 +200,39 @@ func TestRandomFaultsSees(t *testing.T) {
 	if seen, err := w.Violated(ctx); err != nil || !seen {
 		t.Errorf("nothing was seen: %v", err)
 	}
+}
+
+// On a silent network a call ends with its context, at once; and when the network is back, the
+// connections that died meanwhile are no hindrance.
+func TestSilentNetwork(t *testing.T) {
+	c := shared(t)
+	t.Parallel()
+	const ns = "silent"
+	proxy := testkit.Proxy(t, c.Addr)
+	client := c.client(t, ns, func(r *restConfig) { r.Host = "https://" + proxy.Addr() })
+	testkit.Release(t, testkit.Lock(t, client, "a"))
+	held := testkit.Lock(t, c.client(t, ns), "held")
+	waiter := testkit.Locking(t, client, "held")
+	testkit.Eventually(t, "its connections", func() bool { return proxy.Stats().Up.Delivered > 2000 })
+	proxy.Set(faultnet.Up, faultnet.Rule{Mode: faultnet.Drop}) // and no side is told, for as long as TCP lasts
+	for what, ask := range map[string]func(context.Context) error{
+		"Lock": func(ctx context.Context) error { _, err := client.Mutex("a").Lock(ctx); return err },
+		"Names": func(ctx context.Context) error {
+			for _, err := range client.Names(ctx, "") {
+				return err
+			}
+			return nil
+		},
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		began := time.Now()
+		if err := ask(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 3*time.Second {
+			t.Errorf("%s: %v after %s", what, err, time.Since(began))
+		}
+		cancel()
+	}
+	testkit.Release(t, held)
+	proxy.Set(faultnet.Up, faultnet.Rule{}) // what was lost stays lost: the old connections are of no use
+	testkit.Release(t, testkit.Granted(t, waiter))
+	testkit.UseDespiteErrors(t, client, "a")
 }

@@ -202,3 +202,28 @@ func setBody(r *http.Request, text string) {
 	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(text)), int64(len(text))
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }
 }
+
+// occupy begins a request of a user's that is not ended before free is called. A priority level
+// without any concurrency lets one request pass at a time; all others get 429 then.
+func (c cluster) occupy(t testing.TB, token, namespace string) (free func()) {
+	t.Helper()
+	body, end := io.Pipe()
+	r, err := http.NewRequest(http.MethodPost, "https://"+c.Addr+leases(namespace), body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/json")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		client := http.Client{Transport: &http.Transport{TLSClientConfig: c.TLS, DisableKeepAlives: true}}
+		if reply, err := client.Do(r); err == nil { // it is refused, as no Lease, or because its turn has not come
+			reply.Body.Close()
+		}
+	}()
+	return func() {
+		end.CloseWithError(io.ErrUnexpectedEOF)
+		<-done
+	}
+}
