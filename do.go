@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Do runs fn under the mutex called name: it is Mutex(name, opts...).Do(ctx, fn). See [Mutex.Do].
@@ -62,7 +63,10 @@ func do[L anyLease](ctx context.Context, take func(context.Context) (L, error), 
 			if errors.Is(rerr, ErrNotHeld) {
 				rerr = fmt.Errorf("the function released it itself: %w", rerr)
 			}
-			err = errors.Join(err, rerr)
+			// fn may have returned the loss itself, as context.Cause: once is enough.
+			if !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), rerr.Error()) {
+				err = errors.Join(err, rerr)
+			}
 		}
 	}()
 	return fn(work)

@@ -3,11 +3,14 @@ package hasp_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/memlock"
 )
 
 // Every kind of lock has a Do, which holds what its Lock would hold, tells it by the context, and
@@ -256,5 +259,35 @@ func TestBindLeavesNothing(t *testing.T) {
 	}
 	if grown > 4<<20 {
 		t.Errorf("%d bytes are left of 100,000 contexts that have ended", grown)
+	}
+}
+
+// A function that returns the reason for which its context ended is told the loss once.
+func TestDoTellsTheLossOnce(t *testing.T) {
+	c, err := hasp.New(memlock.New().Backend())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for what, do := range map[string]func(fn func(context.Context) error) error{
+		"one": func(fn func(context.Context) error) error { return c.Do(t.Context(), "a", fn) },
+		"some": func(fn func(context.Context) error) error {
+			return hasp.DoAll(t.Context(), []hasp.Locker{c.Mutex("a")}, fn)
+		},
+	} {
+		err := do(func(ctx context.Context) error {
+			q, err := c.Inspect(t.Context(), "a")
+			if err != nil {
+				return err
+			}
+			if err := c.Evict(t.Context(), "a", q.Holders[0].ID, "test"); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return fmt.Errorf("in the middle: %w", context.Cause(ctx))
+		})
+		if !errors.Is(err, hasp.ErrLost) || strings.Count(err.Error(), "lost: ") != 1 {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

@@ -269,7 +269,8 @@ func denied(path string) string {
 	}
 	mode := uint32(st.Mode) & 0o7777
 	if mode&0o020 == 0 {
-		return fmt.Sprintf(" (mode %#o, of uid %d: the store's owner needs read, write and search permission)", mode, st.Uid)
+		return fmt.Sprintf(" (mode %#o, of uid %d: the store's owner needs read, write and search permission; "+
+			"a store for several users is made with ?mode=0770&group=GROUP or ?mode=1777)", mode, st.Uid)
 	}
 	name := strconv.Itoa(int(st.Gid))
 	if g, err := user.LookupGroupId(name); err == nil {
