@@ -137,7 +137,9 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	}
 	end := t.run()
 	// From here on the group is gone and nothing runs under the lock.
-	lingerUntil(r.acquired.Add(f.minHold.d), held, sigs)
+	if !end.ended { // by a signal, which the command got
+		lingerUntil(r.acquired.Add(f.minHold.d), held, sigs)
+	}
 	settle(&end, held, r)
 	end.reason(t)
 	return r.done(end.record(), end.failure())
