@@ -58,7 +58,11 @@ func BenchmarkLockAll(b *testing.B) {
 func BenchmarkCoreOneName64(b *testing.B) {
 	c := open()
 	defer c.Close()
-	crowd64(b, c.Mutex("a").Do)
+	crowd64(b, under(c.Mutex("a")))
+}
+
+func under(m *hasp.Mutex) func(context.Context, func(context.Context) error) error {
+	return func(ctx context.Context, fn func(context.Context) error) error { return hasp.Do(ctx, m, fn) }
 }
 
 // crowd64 has 64 goroutines do nothing under a lock.
@@ -88,7 +92,7 @@ func BenchmarkOneName64(b *testing.B) {
 			}
 			defer c.Close()
 			m := c.Mutex("a")
-			do := m.Do
+			do := under(m)
 			if kept {
 				do = newCrowd(m, 32, 50*time.Millisecond).Do
 			}

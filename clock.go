@@ -28,10 +28,8 @@ const wallSlack = 5 * time.Millisecond
 // misses is a wall clock that somebody sets back, to within wallSlack, by just the time
 // slept. A wall clock that jumps without a sleep costs the system call, and nothing else:
 // it is never believed.
-func since(t instant) (elapsed, suspended time.Duration) { return between(t, time.Now()) }
-
-// between is since for callers that have read the clock just before.
-func between(t instant, n time.Time) (elapsed, suspended time.Duration) {
+func since(t instant) (elapsed, suspended time.Duration) {
+	n := time.Now()
 	mono, wall := n.Sub(t.at), n.Round(0).Sub(t.at.Round(0))
 	return compareClocks(mono, wall, func() time.Duration { return bootTime() - t.boot })
 }

@@ -13,12 +13,14 @@ import (
 	"github.com/hasplock/hasp/memlock"
 )
 
-// Every kind of lock has a Do, which holds what its Lock would hold, tells it by the context, and
-// gives it back.
+// Do holds, for every kind of lock, what its Lock would hold, tells it by the context, and gives it
+// back.
 func TestDoOfEachKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c, other := pair(t)
-		rw, sem := c.RWMutex("rw"), c.Semaphore("sem", 3)
+		one := func(l hasp.Locker) func(context.Context, func(context.Context) error) error {
+			return func(ctx context.Context, fn func(context.Context) error) error { return hasp.Do(ctx, l, fn) }
+		}
 		mine := errors.New("mine")
 		kinds := map[string]struct {
 			lock string
@@ -26,11 +28,11 @@ func TestDoOfEachKind(t *testing.T) {
 			busy hasp.Locker // while it runs
 			free hasp.Locker // although it runs; nil: none
 		}{
-			"mutex":     {"m", c.Mutex("m").Do, other.Mutex("m"), nil},
+			"mutex":     {"m", one(c.Mutex("m")), other.Mutex("m"), nil},
 			"by name":   {"n", func(ctx context.Context, fn func(context.Context) error) error { return c.Do(ctx, "n", fn) }, other.Mutex("n"), nil},
-			"writer":    {"rw", rw.Do, other.RWMutex("rw").RLocker(), nil},
-			"reader":    {"rw", rw.RDo, other.RWMutex("rw"), other.RWMutex("rw").RLocker()},
-			"semaphore": {"sem", func(ctx context.Context, fn func(context.Context) error) error { return sem.Do(ctx, 2, fn) }, other.Semaphore("sem", 3).Locker(2), other.Semaphore("sem", 3).Locker(1)},
+			"writer":    {"rw", one(c.RWMutex("rw")), other.RWMutex("rw").RLocker(), nil},
+			"reader":    {"rw", one(c.RWMutex("rw").RLocker()), other.RWMutex("rw"), other.RWMutex("rw").RLocker()},
+			"semaphore": {"sem", one(c.Semaphore("sem", 3).Locker(2)), other.Semaphore("sem", 3).Locker(2), other.Semaphore("sem", 3).Locker(1)},
 		}
 		for kind, k := range kinds {
 			err := k.do(t.Context(), func(ctx context.Context) error {
@@ -63,10 +65,9 @@ func TestDoAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, c, other := pair(t)
 		locks := []hasp.Locker{c.Mutex("b"), c.Mutex("a"), c.Semaphore("s", 2).Locker(1)}
-		err := hasp.DoAll(t.Context(), locks, func(ctx context.Context) error {
-			m, ok := hasp.MultiLeaseFrom(ctx)
-			if !ok || !m.Held() || len(m.Leases()) != 3 || m.Token("b") == 0 {
-				t.Errorf("the context tells of %v, %t", m, ok)
+		err := hasp.DoAll(t.Context(), locks, func(ctx context.Context, m *hasp.MultiLease) error {
+			if !m.Held() || len(m.Leases()) != 3 || m.Token("b") == 0 {
+				t.Errorf("called with %v", m)
 			}
 			if l, ok := hasp.LeaseFrom(ctx); ok {
 				t.Errorf("%s is one of several: its token could be handed to another's resource", l.Name())
@@ -88,7 +89,7 @@ func TestDoAll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = hasp.DoAll(t.Context(), locks, func(ctx context.Context) error {
+		err = hasp.DoAll(t.Context(), locks, func(ctx context.Context, _ *hasp.MultiLease) error {
 			evict(t, store, "b")
 			<-ctx.Done()
 			wantErr(t, context.Cause(ctx), hasp.ErrLost)
@@ -100,7 +101,9 @@ func TestDoAll(t *testing.T) {
 				t.Errorf("%q has %d entries left", name, n)
 			}
 		}
-		wantErr(t, hasp.DoAll(t.Context(), nil, func(context.Context) error { return nil }), hasp.ErrInvalidOption)
+		wantErr(t, hasp.DoAll(t.Context(), nil, func(context.Context, *hasp.MultiLease) error { return nil }), hasp.ErrInvalidOption)
+		wantErr(t, hasp.DoAll(t.Context(), locks, nil), hasp.ErrInvalidOption)
+		wantErr(t, hasp.Do(t.Context(), nil, func(context.Context) error { return nil }), hasp.ErrInvalidOption)
 	})
 }
 
@@ -112,17 +115,11 @@ func TestLeaseFrom(t *testing.T) {
 			if l, ok := hasp.LeaseFrom(ctx); ok {
 				t.Errorf("it tells of %v", l)
 			}
-			if m, ok := hasp.MultiLeaseFrom(ctx); ok {
-				t.Errorf("it tells of %v", m)
-			}
 		}
 		l := lock(t, c, "a")
 		for _, ctx := range []context.Context{l.Context(), l.Bind(t.Context()), context.WithValue(l.Context(), noteKey{}, 1)} {
 			if got, ok := hasp.LeaseFrom(ctx); !ok || got != l {
 				t.Errorf("it tells of %v, %t", got, ok)
-			}
-			if m, ok := hasp.MultiLeaseFrom(ctx); ok {
-				t.Errorf("it tells of several: %v", m)
 			}
 		}
 		work := l.Context()
@@ -135,8 +132,8 @@ func TestLeaseFrom(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, ctx := range []context.Context{m.Context(), m.Bind(t.Context())} {
-			if got, ok := hasp.MultiLeaseFrom(ctx); !ok || got != m {
-				t.Errorf("it tells of %v, %t", got, ok)
+			if got, ok := hasp.LeaseFrom(ctx); ok {
+				t.Errorf("it tells of one of several: %v", got)
 			}
 		}
 		if got, ok := hasp.LeaseFrom(m.Leases()[1].Context()); !ok || got.Name() != "b" {
@@ -272,7 +269,7 @@ func TestDoTellsTheLossOnce(t *testing.T) {
 	for what, do := range map[string]func(fn func(context.Context) error) error{
 		"one": func(fn func(context.Context) error) error { return c.Do(t.Context(), "a", fn) },
 		"some": func(fn func(context.Context) error) error {
-			return hasp.DoAll(t.Context(), []hasp.Locker{c.Mutex("a")}, fn)
+			return hasp.DoAll(t.Context(), []hasp.Locker{c.Mutex("a")}, func(ctx context.Context, _ *hasp.MultiLease) error { return fn(ctx) })
 		},
 	} {
 		err := do(func(ctx context.Context) error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"time"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -24,7 +23,8 @@ func (c *Client) Election(name string, opts ...LockOption) *Election {
 }
 
 // Term is one turn of leading. It is a lease: Lost, Context, Held and Token say what they
-// say there, and a deposed leader must stop acting when Context ends.
+// say there, and a deposed leader must stop acting when Context ends. Release, or Unlock, resigns:
+// the next candidate leads.
 type Term struct {
 	*Lease
 }
@@ -76,56 +76,30 @@ func (t *Term) publish(ctx context.Context, value []byte) error {
 	return err
 }
 
-// Resign ends the term, and the next candidate leads. It is Release under its usual name.
-func (t *Term) Resign(ctx context.Context) error {
-	if t == nil {
-		return (*Lease)(nil).Release(ctx)
-	}
-	return t.Release(ctx)
-}
-
-// Leader is who leads, as the store has it.
-type Leader struct {
-	Value []byte
-	Token uint64 // of the term
-	ID    string // of the entry
-	Owner Owner
-	Since time.Time // when it became a candidate, by its own clock
-}
-
-// Leader asks who leads now. Without a leader the error wraps ErrNoLeader.
-func (e *Election) Leader(ctx context.Context) (Leader, error) {
+// Leader asks who leads now: the entry has the published value, and the token of the term. Without
+// a leader the error wraps ErrNoLeader.
+func (e *Election) Leader(ctx context.Context) (Entry, error) {
 	l, err := e.leader(ctx)
 	if err == nil && l.ID == "" {
 		err = ErrNoLeader
 	}
 	if err != nil {
-		return Leader{}, e.client.wrap(ctx, "ask who leads", e.handle.name, err)
+		return Entry{}, e.client.wrap(ctx, "ask who leads", e.handle.name, err)
 	}
 	return l, nil
 }
 
-func (e *Election) leader(ctx context.Context) (Leader, error) {
-	if err := e.check(); err != nil {
-		return Leader{}, err
-	}
-	return e.first(ctx)
-}
-
-// first reads who leads: the first in the queue, however long that is. It is the zero Leader if
+// leader reads who leads: the first in the queue, however long that is. It is the zero Entry if
 // there is none.
-func (e *Election) first(ctx context.Context) (Leader, error) {
-	q, err := e.client.inspect(ctx, e.handle.name, 1)
-	return q.leader(), err
-}
-
-// leader is the zero Leader if no entry holds.
-func (q *Queue) leader() Leader {
-	if len(q.Holders) == 0 {
-		return Leader{}
+func (e *Election) leader(ctx context.Context) (first Entry, err error) {
+	if err := e.check(); err != nil {
+		return first, err
 	}
-	h := q.Holders[0]
-	return Leader{Value: h.Value, Token: h.Token, ID: h.ID, Owner: h.Owner, Since: h.Since}
+	q, err := e.client.inspect(ctx, e.handle.name, 1)
+	if len(q.Holders) > 0 {
+		first = q.Holders[0]
+	}
+	return first, err
 }
 
 func (e *Election) check() error {
@@ -136,20 +110,16 @@ func (e *Election) check() error {
 }
 
 // Observe yields the leader of the moment and then every change of leader or value, until
-// ctx ends or the loop is left. A Leader with an empty ID says that there is no leader. Changes
+// ctx ends or the loop is left. An Entry with an empty ID says that there is no leader. Changes
 // that follow each other quickly may be folded: the last one is always seen. Errors are
 // yielded as [Client.Follow] does.
-func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
-	return func(yield func(Leader, error) bool) {
+func (e *Election) Observe(ctx context.Context) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
 		if err := e.check(); err != nil {
-			yield(Leader{}, e.client.wrap(ctx, "observe", e.handle.name, err))
+			yield(Entry{}, e.client.wrap(ctx, "observe", e.handle.name, err))
 			return
 		}
 		// Reading the first alone also leaves out the changes of the queue behind.
-		followed(ctx, e.client, e.handle.name, e.first, Leader.same)(yield)
+		followed(ctx, e.client, e.handle.name, e.leader, Entry.same)(yield)
 	}
-}
-
-func (l Leader) same(o Leader) bool {
-	return l.ID == o.ID && l.Token == o.Token && string(l.Value) == string(o.Value)
 }

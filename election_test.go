@@ -54,7 +54,7 @@ func TestElection(t *testing.T) {
 		if err != nil || string(l.Value) != "one and a half" || l.Token != term.Token() || l.ID != term.ID() {
 			t.Errorf("Leader() = %+v, %v", l, err)
 		}
-		if err := term.Resign(t.Context()); err != nil {
+		if err := term.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		second := <-next
@@ -63,7 +63,7 @@ func TestElection(t *testing.T) {
 		}
 		wantErr(t, term.Publish(t.Context(), []byte("late")), hasp.ErrNotHeld)
 		synctest.Wait()
-		if err := second.Resign(t.Context()); err != nil {
+		if err := second.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

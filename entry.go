@@ -72,15 +72,15 @@ func (e *entry) grant(parent context.Context, token uint64) (*Lease, error) {
 		return nil, fmt.Errorf("%w: %w", driver.ErrGone, e.err)
 	}
 	e.state, e.token, e.cancel = held, token, nil
-	e.addLocked(&e.first, parent, time.Now())
+	e.addLocked(&e.first, parent)
 	e.startLimitLocked(e.first.since)
 	return &e.first, nil
 }
 
-// addLocked adds a lease that begins at a time that is now. The boot clock costs a system call, and
-// is only for those that are bounded by limits.
-func (e *entry) addLocked(l *Lease, parent context.Context, at time.Time) {
-	l.entry, l.parent, l.since.at = e, parent, at
+// addLocked adds a lease that begins now. The boot clock costs a system call, and is only for those
+// that are bounded by limits.
+func (e *entry) addLocked(l *Lease, parent context.Context) {
+	l.entry, l.parent, l.since.at = e, parent, time.Now()
 	if e.limit != nil {
 		l.since.boot = bootTime()
 	}
@@ -100,7 +100,7 @@ func (e *entry) again(parent context.Context, units int64) (*Lease, error) {
 		return nil, fmt.Errorf("%w: a reader cannot become the writer while it reads: release the read lock first", ErrDeadlock)
 	}
 	l := new(Lease)
-	e.addLocked(l, parent, time.Now())
+	e.addLocked(l, parent)
 	return l, nil
 }
 

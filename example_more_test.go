@@ -42,8 +42,7 @@ func ExampleDoAll() {
 	c := open()
 	defer c.Close()
 	accounts := []hasp.Locker{c.Mutex("account/7"), c.Mutex("account/3")}
-	err := hasp.DoAll(context.Background(), accounts, func(ctx context.Context) error {
-		leases, _ := hasp.MultiLeaseFrom(ctx)
+	err := hasp.DoAll(context.Background(), accounts, func(ctx context.Context, leases *hasp.MultiLease) error {
 		for _, l := range leases.Leases() {
 			fmt.Println(l.Name(), leases.Token(l.Name()) > 0)
 		}

@@ -165,7 +165,7 @@ func ExampleElection() {
 		}
 		leader, _ := watching.Election("scheduler").Leader(ctx)
 		fmt.Printf("term %d: %s leads\n", leader.Token, leader.Value)
-		_ = term.Resign(ctx)
+		_ = term.Release(ctx)
 		_ = candidate.Close()
 	}
 	for leader, err := range watching.Election("scheduler").Observe(ctx) {

@@ -62,8 +62,9 @@ func followed[T any](ctx context.Context, c *Client, name string,
 
 // same reports whether two looks at a queue have shown the same.
 func (q Queue) same(o Queue) bool {
-	equal := func(a, b Entry) bool {
-		return a.ID == b.ID && a.Token == b.Token && a.Units == b.Units && string(a.Value) == string(b.Value)
-	}
-	return slices.EqualFunc(q.Holders, o.Holders, equal) && slices.EqualFunc(q.Waiters, o.Waiters, equal)
+	return slices.EqualFunc(q.Holders, o.Holders, Entry.same) && slices.EqualFunc(q.Waiters, o.Waiters, Entry.same)
+}
+
+func (e Entry) same(o Entry) bool {
+	return e.ID == o.ID && e.Token == o.Token && e.Units == o.Units && string(e.Value) == string(o.Value)
 }

@@ -17,8 +17,7 @@ type leaseKey struct{}
 // the context: the token for the resource, Held, Deadline, Progress.
 //
 // If locks were taken one inside the other, it is the innermost; if that is several locks that
-// [LockAll] or [DoAll] has taken, there is no one lease, and [MultiLeaseFrom] returns them. The
-// lease may be lost or released by now.
+// [LockAll] or [DoAll] has taken, there is no one lease. The lease may be lost or released by now.
 func LeaseFrom(ctx context.Context) (*Lease, bool) {
 	switch h := holderOf(ctx).(type) {
 	case *Lease:
@@ -26,19 +25,6 @@ func LeaseFrom(ctx context.Context) (*Lease, bool) {
 	case *boundLeases:
 		l, ok := h.of.(*Lease)
 		return l, ok
-	}
-	return nil, false
-}
-
-// MultiLeaseFrom returns the leases of several locks that ctx was made from, by
-// [MultiLease.Context], [MultiLease.Bind] or [DoAll], if those are the innermost. See [LeaseFrom].
-func MultiLeaseFrom(ctx context.Context) (*MultiLease, bool) {
-	switch h := holderOf(ctx).(type) {
-	case *MultiLease:
-		return h, true
-	case *boundLeases:
-		m, ok := h.of.(*MultiLease)
-		return m, ok
 	}
 	return nil, false
 }

@@ -152,8 +152,7 @@ func (e *entry) endOverLimit(reason Reason) {
 	})
 }
 
-// startLimitLocked begins to count for a new holder: at a grant, and when the lock is
-// handed on within the process.
+// startLimitLocked begins to count for the holder, at the grant.
 func (e *entry) startLimitLocked(granted instant) {
 	if e.limit == nil {
 		return

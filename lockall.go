@@ -10,7 +10,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// Locker is a lock that [LockAll] can take: a [*Mutex], the writer's side of an
+// Locker is a lock that [Do] and [LockAll] can take: a [*Mutex], the writer's side of an
 // [*RWMutex], its reader's side ([RWMutex.RLocker]), or permits of a semaphore
 // ([Semaphore.Locker]).
 type Locker interface {

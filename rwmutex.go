@@ -47,7 +47,7 @@ func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 	return m.client.acquire(ctx, m.handle.try("try read-lock", 1), m.shared())
 }
 
-// RLocker returns the reader's side of the lock, for [LockAll]: its Lock and TryLock are
+// RLocker returns the reader's side of the lock, for [Do] and [LockAll]: its Lock and TryLock are
 // RLock and TryRLock.
 func (m *RWMutex) RLocker() Locker { return rlocker{m} }
 

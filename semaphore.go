@@ -36,7 +36,7 @@ func (s *Semaphore) TryAcquire(ctx context.Context, k int64) (*Lease, error) {
 	return s.client.acquire(ctx, s.handle.try("try to acquire", k), s.check(k))
 }
 
-// Locker returns k permits of the semaphore as a lock, for [LockAll].
+// Locker returns k permits of the semaphore as a lock, for [Do] and [LockAll].
 func (s *Semaphore) Locker(k int64) Locker { return permits{s, k} }
 
 type permits struct {

@@ -121,8 +121,10 @@ func TestCallbacksHaveTheCallersValues(t *testing.T) {
 		b, c, _ := pair(t, hasp.WithObserver(&rec))
 		ctx := context.WithValue(t.Context(), noteKey{}, mine)
 		for what, do := range map[string]func(func(context.Context) error) error{
-			"Do":    func(fn func(context.Context) error) error { return c.Do(ctx, "a", fn) },
-			"DoAll": func(fn func(context.Context) error) error { return hasp.DoAll(ctx, []hasp.Locker{c.Mutex("a")}, fn) },
+			"Do": func(fn func(context.Context) error) error { return c.Do(ctx, "a", fn) },
+			"DoAll": func(fn func(context.Context) error) error {
+				return hasp.DoAll(ctx, []hasp.Locker{c.Mutex("a")}, func(ctx context.Context, _ *hasp.MultiLease) error { return fn(ctx) })
+			},
 			"Run": func(fn func(context.Context) error) error {
 				return c.Election("a").Run(ctx, nil, func(ctx context.Context, _ *hasp.Term) error { return fn(ctx) })
 			},

@@ -36,7 +36,7 @@ func testTerms(e *env) {
 	second, waiting := e.candidate(b, name, "b")
 	waiting.blocked("another leads")
 	e.leads(onlooker, name, first, "a again")
-	if err := first.Resign(ctx); err != nil {
+	if err := first.Release(ctx); err != nil {
 		e.Errorf("resign: %v", err)
 	}
 	waiting.lease()
@@ -45,9 +45,9 @@ func testTerms(e *env) {
 		e.violated("token %d after %d", (*second).Token(), first.Token())
 	}
 	e.wantErr("publish after resigning", first.Publish(ctx, []byte("a")), hasp.ErrNotHeld)
-	e.wantErr("second resignation", first.Resign(ctx), hasp.ErrNotHeld)
+	e.wantErr("second resignation", first.Release(ctx), hasp.ErrNotHeld)
 	e.leads(onlooker, name, *second, "b")
-	if err := (*second).Resign(ctx); err != nil {
+	if err := (*second).Release(ctx); err != nil {
 		e.Errorf("resign: %v", err)
 	}
 	_, err = e.leader(onlooker, name)
@@ -69,7 +69,7 @@ func (e *env) candidate(c *client, name, value string) (**hasp.Term, *attempt) {
 }
 
 // leader asks who leads.
-func (e *env) leader(onlooker *client, name string) (hasp.Leader, error) {
+func (e *env) leader(onlooker *client, name string) (hasp.Entry, error) {
 	l, err := onlooker.Election(name).Leader(e.ctx())
 	return l, e.once(err)
 }
@@ -103,7 +103,7 @@ func testValues(e *env) {
 			}
 			e.leads(c, name, term, string(v))
 		}
-		if err := term.Resign(e.ctx()); err != nil {
+		if err := term.Release(e.ctx()); err != nil {
 			e.Fatalf("resign: %v", err)
 		}
 	}
@@ -112,14 +112,14 @@ func testValues(e *env) {
 // observation is an Observe under way.
 type observation struct {
 	env   *env
-	seen  chan hasp.Leader // closed when Observe has ended
+	seen  chan hasp.Entry // closed when Observe has ended
 	stop  context.CancelFunc
 	known map[string]bool // IDs that may be seen to lead; "" is no leader
 }
 
 func (e *env) observe(c *client, name string) *observation {
 	ctx, stop := context.WithCancel(e.ctx())
-	o := &observation{env: e, seen: make(chan hasp.Leader), stop: stop, known: map[string]bool{"": true}}
+	o := &observation{env: e, seen: make(chan hasp.Entry), stop: stop, known: map[string]bool{"": true}}
 	go func() {
 		defer close(o.seen)
 		for l, err := range c.Election(name).Observe(ctx) {

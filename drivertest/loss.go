@@ -268,7 +268,7 @@ func testDeposed(e *env) {
 	waiting.lease()
 	heal()
 	e.wantErr("publish of a deposed leader", old.Publish(e.ctx(), []byte("old again")), hasp.ErrLost)
-	e.wantErr("resignation of a deposed leader", old.Resign(e.ctx()), hasp.ErrLost)
+	e.wantErr("resignation of a deposed leader", old.Release(e.ctx()), hasp.ErrLost)
 	e.leads(other, name, *term, "new")
 	e.release((*term).Lease)
 }

@@ -109,7 +109,7 @@ func (e *Elector) lead(ctx context.Context, term *hasp.Term) error {
 	if closing == nil || !term.Held() {
 		return nil
 	}
-	err := term.Resign(closing) // without e.mu: IsLeader says no meanwhile, and does not wait for the store
+	err := term.Release(closing) // without e.mu: IsLeader says no meanwhile, and does not wait for the store
 	e.mu.Lock()
 	e.resign = err
 	e.mu.Unlock()
@@ -133,7 +133,7 @@ func (e *Elector) IsLeader(context.Context) error {
 }
 
 // Close gives the lead up, if this machine has it, and stops campaigning. It returns when
-// the store has confirmed that, or the error of Term.Resign. ctx bounds it.
+// the store has confirmed that, or the error of the term's Release. ctx bounds it.
 func (e *Elector) Close(ctx context.Context) error {
 	e.mu.Lock()
 	if e.closing == nil {
@@ -141,7 +141,7 @@ func (e *Elector) Close(ctx context.Context) error {
 	}
 	e.mu.Unlock()
 	e.stop()
-	<-e.done // comes: a campaign ends with its context, Resign with ctx
+	<-e.done // comes: a campaign ends with its context, Release with ctx
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.resign

@@ -135,7 +135,7 @@ func everything(t *testing.T, b driver.Backend) {
 		term, err := c.Election("c").Campaign(ctx, []byte("1"))
 		fatal(err)
 		fatal(term.Publish(ctx, []byte("2")))
-		fatal(term.Resign(ctx))
+		fatal(term.Release(ctx))
 	}
 	l = testkit.Lock(t, c, "d")
 	fatal(evictAll(t, c, "d"))

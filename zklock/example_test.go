@@ -75,7 +75,7 @@ func takeTurns(ctx context.Context, w io.Writer, storeURL string) error {
 			}
 			fmt.Fprintf(w, "turn %d: %s leads\n", turn+1, leader.Value)
 			// Work until term.Context() ends, or until it is time to go.
-			if err := term.Resign(ctx); err != nil {
+			if err := term.Release(ctx); err != nil {
 				return err
 			}
 		case err := <-c.failed:

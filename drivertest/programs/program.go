@@ -53,7 +53,7 @@ type Options struct {
 	Ask       bool
 	Revocable bool
 	Deadlock  bool // FailOnDeadlock
-	Do        bool // by Do, RDo, DoAll or Run: the function returns when the hold is given up
+	Do        bool // by Do, DoAll or Run: the function returns when the hold is given up
 	Bind      bool // Within the context of Bind
 }
 

@@ -37,7 +37,7 @@ func (r *run) release(h *hold) {
 		case h.multi != nil:
 			err = h.multi.Release(ctx)
 		case h.term != nil:
-			err = h.term.Resign(ctx)
+			err = h.term.Release(ctx)
 		default:
 			err = h.lease.Release(ctx)
 		}

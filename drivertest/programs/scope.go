@@ -39,13 +39,13 @@ func (r *run) scoped(a *acquisition, i int) func(context.Context) (*hold, error)
 	do := r.method(a, value)
 	return func(ctx context.Context) (*hold, error) {
 		var h *hold
-		err := do(ctx, func(work context.Context, term *hasp.Term) error {
+		err := do(ctx, func(work context.Context, term *hasp.Term, multi *hasp.MultiLease) error {
 			h = &hold{term: term, scope: &scope{work, make(chan struct{}), make(chan error, 1)}}
 			switch {
 			case term != nil:
 				h.lease, h.value = term.Lease, value
 			case a.step.Do == LockAll:
-				h.multi, _ = hasp.MultiLeaseFrom(work)
+				h.multi = multi
 			default:
 				h.lease, _ = hasp.LeaseFrom(work)
 			}
@@ -61,33 +61,35 @@ func (r *run) scoped(a *acquisition, i int) func(context.Context) (*hold, error)
 }
 
 // method is the one for the step, which has no term but in Run. It sets the acquisition's claims.
-func (r *run) method(a *acquisition, value string) func(context.Context, func(context.Context, *hasp.Term) error) error {
+func (r *run) method(a *acquisition, value string) func(context.Context, func(context.Context, *hasp.Term, *hasp.MultiLease) error) error {
 	s, c, name, opts := a.step, a.machine.client, r.name(a.step.Name), r.options(a)
 	capacity := r.capacity(s.Name)
 	units := capacity
-	var do func(context.Context, func(context.Context) error) error
+	var lock hasp.Locker
+	var locks []hasp.Locker
 	switch s.Do {
 	case Lock:
-		do = c.Mutex(name, opts...).Do
+		lock = c.Mutex(name, opts...)
 	case RLock:
-		units, do = 1, c.RWMutex(name, opts...).RDo
+		units, lock = 1, c.RWMutex(name, opts...).RLocker()
 	case Acquire:
 		units = (s.Units-1)%capacity + 1
-		do = func(ctx context.Context, fn func(context.Context) error) error {
-			return c.Semaphore(name, capacity, opts...).Do(ctx, units, fn)
-		}
+		lock = c.Semaphore(name, capacity, opts...).Locker(units)
 	case LockAll:
-		locks := r.lockAll(a) // which sets the claims
-		do = func(ctx context.Context, fn func(context.Context) error) error { return hasp.DoAll(ctx, locks, fn) }
+		locks = r.lockAll(a) // which sets the claims
 	}
 	if s.Do != LockAll {
 		a.claims = []claim{{a.machine.Store, s.Name, units, capacity}}
 	}
-	return func(ctx context.Context, fn func(context.Context, *hasp.Term) error) error {
-		if s.Do == Campaign {
-			return c.Election(name, opts...).Run(ctx, []byte(value), fn)
+	return func(ctx context.Context, fn func(context.Context, *hasp.Term, *hasp.MultiLease) error) error {
+		switch s.Do {
+		case Campaign:
+			return c.Election(name, opts...).Run(ctx, []byte(value), func(ctx context.Context, t *hasp.Term) error { return fn(ctx, t, nil) })
+		case LockAll:
+			return hasp.DoAll(ctx, locks, func(ctx context.Context, m *hasp.MultiLease) error { return fn(ctx, nil, m) })
+		default:
+			return hasp.Do(ctx, lock, func(ctx context.Context) error { return fn(ctx, nil, nil) })
 		}
-		return do(ctx, func(ctx context.Context) error { return fn(ctx, nil) })
 	}
 }
 

@@ -49,7 +49,7 @@ func run(ctx context.Context, command []string) error {
 
 	turns := c.Semaphore("deploy", *atOnce, hasp.MaxHold(*maxHold), hasp.Note(command[0]))
 	// work ends when the turn is lost, or has lasted too long, or when we are told to stop.
-	return turns.Do(ctx, 1, func(work context.Context) error {
+	return hasp.Do(ctx, turns.Locker(1), func(work context.Context) error {
 		cmd := exec.CommandContext(work, command[0], command[1:]...) // killed when work ends
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {

@@ -46,8 +46,8 @@ func run(ctx context.Context) error {
 	}
 	address := "http://" + listener.Addr().String()
 	fmt.Println("serving", address)
-	var lead atomic.Pointer[hasp.Term]     // our last term; nil before the first
-	var leader atomic.Pointer[hasp.Leader] // whom the store has told of last
+	var lead atomic.Pointer[hasp.Term]    // our last term; nil before the first
+	var leader atomic.Pointer[hasp.Entry] // whom the store has told of last
 	go http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch term, other := lead.Load(), leader.Load(); {
 		case term != nil && term.Held():

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/examples/internal/store"
 )
 
@@ -62,7 +63,7 @@ func run(ctx context.Context) error {
 		wg.Go(func() {
 			for job := range queue {
 				// when there is a permit for it; the context ends when that is lost, or when we are told to stop
-				err := permit.Do(ctx, 1, func(ctx context.Context) error { return do(ctx, job) })
+				err := hasp.Do(ctx, permit.Locker(1), func(ctx context.Context) error { return do(ctx, job) })
 				errs[i] = errors.Join(errs[i], err)
 			}
 		})

@@ -367,7 +367,7 @@ func TestOwnConflicts(t *testing.T) {
 			time.Sleep(ttl / 30)
 		}
 		all.Wait()
-		if err := term.Resign(t.Context()); err != nil {
+		if err := term.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -163,7 +163,7 @@ func TestFormat(t *testing.T) {
 	})
 	check(strconv.Itoa(version), "YXQgYzo4MA")
 	got := waiting(t, urlOf(nodes), "orders/42")
-	if err := term.Resign(t.Context()); err != nil {
+	if err := term.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
 	testkit.Release(t, testkit.Granted(t, got))

@@ -41,7 +41,7 @@ func TestRefusalOfOneServer(t *testing.T) {
 }
 
 // Servers that are full refuse a new value, and keep the lock: the term goes on, and ends with
-// Resign.
+// Release.
 func TestPublishRefused(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{})
@@ -71,14 +71,14 @@ func TestPublishRefused(t *testing.T) {
 	for _, n := range nodes[:2] {
 		do(t, n, "CONFIG", "SET", "maxmemory", "0")
 	}
-	if err := term.Resign(t.Context()); err != nil {
+	if err := term.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
 	next, err := other.Election("a").Campaign(testkit.Context(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := next.Resign(t.Context()); err != nil {
+	if err := next.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

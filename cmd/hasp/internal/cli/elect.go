@@ -196,7 +196,7 @@ func (c *candidate) win(election *hasp.Election) (*hasp.Term, error) {
 		if err == nil {
 			rctx, cancel := context.WithTimeout(context.Background(), releaseBound) // else a silent store would hold up the end for a TTL
 			defer cancel()
-			_ = term.Resign(rctx) // nothing has begun under it; otherwise Close does it
+			_ = term.Release(rctx) // nothing has begun under it; otherwise Close does it
 		}
 		err = in
 	}

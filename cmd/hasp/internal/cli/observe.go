@@ -69,7 +69,7 @@ func (a *app) observeOnce(name string, f *storeFlags) error {
 	})
 }
 
-func (a *app) printLeader(c *hasp.Client, name string, l hasp.Leader, asJSON bool) error {
+func (a *app) printLeader(c *hasp.Client, name string, l hasp.Entry, asJSON bool) error {
 	if asJSON {
 		line := leaderLine{Time: time.Now(), Name: name, Store: c.Backend().String()}
 		if l.ID != "" {
