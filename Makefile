@@ -7,7 +7,8 @@ SHELL := /usr/bin/env bash -o pipefail
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Without this, grpc brings a web page of traces, which nothing here serves, and with it 16 MB of code that
-# Go would otherwise leave out. Add noetcd, nomysql, nopostgres, noredis or nozookeeper to leave out a store.
+# Go would otherwise leave out. Add noetcd, nokube, nomysql, nopostgres, noredis,
+# nos3 or nozookeeper to leave out a store.
 TAGS     ?= grpcnotrace
 PREFIX   ?= /usr/local
 # Four packages at a time on however many processors: their tests wait for real servers and TTLs.

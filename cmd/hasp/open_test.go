@@ -12,19 +12,21 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/etcdlock"
 	"github.com/hasplock/hasp/filelock"
+	"github.com/hasplock/hasp/kubelock"
 	"github.com/hasplock/hasp/memlock"
 	"github.com/hasplock/hasp/mysqllock"
 	"github.com/hasplock/hasp/pglock"
 	"github.com/hasplock/hasp/redislock"
 	"github.com/hasplock/hasp/redislock/redlock"
+	"github.com/hasplock/hasp/s3lock"
 	"github.com/hasplock/hasp/zklock"
 )
 
 // Each driver's Open takes the URLs of its store, whose mistakes it reports, and no other URL.
 func TestOpenOfDrivers(t *testing.T) {
 	drivers := map[string]func(context.Context, string) (driver.Backend, error){
-		"etcd": etcdlock.Open, "file": filelock.Open, "mem": memlock.Open, "mysql": mysqllock.Open,
-		"postgres": pglock.Open, "redis": redislock.Open, "redlock": redlock.Open, "zookeeper": zklock.Open,
+		"etcd": etcdlock.Open, "file": filelock.Open, "kube": kubelock.Open, "mem": memlock.Open, "mysql": mysqllock.Open,
+		"postgres": pglock.Open, "s3": s3lock.Open, "redis": redislock.Open, "redlock": redlock.Open, "zookeeper": zklock.Open,
 	}
 	for own, open := range drivers {
 		for scheme := range drivers {

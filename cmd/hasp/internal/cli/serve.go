@@ -50,8 +50,8 @@ the same address shows who holds what, to look at and to operate.
 The server keeps nothing: locks are in the store, with the leases that clients
 keep alive through the server. One that dies frees no lock. Its clients go on at
 another one of the same store, and at most of the stores with what they hold. The
-store must have leases: redis, etcd, zookeeper, or a table of a database. Others
-are refused (78).
+store must have leases: redis, etcd, zookeeper, s3, kube, or a table of a database.
+Others are refused (78).
 
 Without --tokens everybody who can reach the address may do everything; so any
 other address than this machine's needs --tokens, --cert and --key. A file of

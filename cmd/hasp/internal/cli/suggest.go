@@ -22,8 +22,8 @@ var usualPorts = map[uint64]string{
 
 // optionalSchemes are those that a build may leave out, by tags.
 var optionalSchemes = []string{
-	"etcd", "hasp+http", "hasp+https", "mariadb", "mysql", "postgres", "postgresql", "redis", "rediss", "redlock", "redlocks",
-	"valkey", "valkeys", "zookeeper",
+	"etcd", "hasp+http", "hasp+https", "kube", "mariadb", "mysql", "postgres", "postgresql", "redis", "rediss", "redlock", "redlocks",
+	"s3", "valkey", "valkeys", "zookeeper",
 }
 
 // checkScheme refuses a store that no driver of this program can open, and guesses what was meant.

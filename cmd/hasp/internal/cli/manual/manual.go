@@ -15,18 +15,20 @@ const Common = `STORE
 STORES
   file:///dir               the processes of one machine
   redis:// rediss:// redlock:// etcd:// zookeeper:// postgres:// mysql://
+  s3://bucket/prefix        a bucket, with ttl=60s or so
+  kube://namespace          a cluster's Leases
   hasp+http:// hasp+https://  a server of hasp serve, with what its store can
   hasp doctor says what the store in use promises. Some features are missing on
   some stores:
-    --shared and --permits  not on redlock; not with strategy=setnx, redisson,
-                            node, advisory, getlock: their formats have one
-                            holder per lock
+    --shared and --permits  not on redlock, s3, kube; not with strategy=setnx,
+                            redisson, node, advisory, getlock: their formats
+                            have one holder per lock
     elect                   not on the same ones, except redlock and node
     HASP_TOKEN              not on redlock
     ls, release --force     not on redlock, nor with MySQL's getlock
     deadlocks, --on-ask, release without --force
-                            not on redlock, nor with setnx, redisson, node,
-                            advisory, getlock: they do not show who waits
+                            not on redlock, s3, kube, nor with setnx, redisson,
+                            node, advisory, getlock: they do not show who waits
   hasp refuses them there (78). docs/GUARANTEES.md has the table.
 
 FLAGS BY ENVIRONMENT

@@ -27,6 +27,10 @@ var Variables = map[string][]string{
 	"zookeeper":  {"ZOOKEEPER_AUTH"},
 	"hasp+http":  nil, // in the URL only
 	"hasp+https": nil,
+	// What AWS_* and KUBECONFIG say is who the job is, to everything that it calls, not the password
+	// of the store of locks: a job in a cloud without it is a job that fails.
+	"s3":   nil,
+	"kube": nil,
 }
 
 // Parameter reports whether a parameter is called like a secret.
