@@ -165,9 +165,24 @@ func (s *store) List(ctx context.Context, prefix string, yield func(caslock.Reco
 	}
 }
 
-// Watch lists first, and watches from there: an object that does not exist has no event to begin
-// with.
+// Watch is watch, with a pause after a failure: a server that is away, or has had enough, is not
+// asked ten times a second by each who waits; and without the right to watch this is polling.
 func (s *store) Watch(ctx context.Context, name string, changed func(caslock.Record, caslock.Version)) error {
+	err := s.watch(ctx, name, changed)
+	if !errors.Is(err, errWatchEnded) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+	return err
+}
+
+const pause = time.Second
+
+// watch lists first, and watches from there: an object that does not exist has no event to begin
+// with.
+func (s *store) watch(ctx context.Context, name string, changed func(caslock.Record, caslock.Version)) error {
 	object := objectName(name)
 	only := meta.ListOptions{FieldSelector: "metadata.name=" + object}
 	page, err := s.page(ctx, s.watches, &only)

@@ -120,6 +120,37 @@ func TestManifest(t *testing.T) {
 	}
 }
 
+// Without the right to watch a waiter asks once a second.
+func TestWithoutWatch(t *testing.T) {
+	c := shared(t)
+	t.Parallel()
+	const ns = "unwatched"
+	c.namespace(t, ns)
+	token := c.serviceAccount(t, "blind")
+	const roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/" + ns
+	c.ask(t, http.MethodPost, roles+"/roles", object{"metadata": object{"name": "blind"}, "rules": []any{object{
+		"apiGroups": []string{"coordination.k8s.io"}, "resources": []string{"leases"}, "verbs": []string{"get", "list", "create", "update"},
+	}}})
+	c.ask(t, http.MethodPost, roles+"/rolebindings", object{
+		"metadata": object{"name": "blind"}, "roleRef": object{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "blind"},
+		"subjects": []any{object{"kind": "ServiceAccount", "namespace": "default", "name": "blind"}},
+	})
+	n := &counter{seen: map[string]int{}}
+	client := c.client(t, ns, func(r *restConfig) { r.BearerToken = token }, between(n.note))
+	testkit.WantFinding(t, testkit.Findings(t, client.Backend()), "rights", driver.Bad, "no right to watch, delete")
+	held := testkit.Lock(t, c.client(t, ns), "a")
+	began := time.Now()
+	waiter := testkit.Locking(t, client, "a")
+	time.Sleep(3 * time.Second)
+	testkit.Release(t, held)
+	testkit.Release(t, testkit.Granted(t, waiter))
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if most := int(time.Since(began)/time.Second) + 2; n.seen["WATCH"] > most {
+		t.Errorf("%d watches were asked for in %s", n.seen["WATCH"], time.Since(began))
+	}
+}
+
 // What doctor sees with the right to look.
 func TestDoctor(t *testing.T) {
 	c := shared(t)
