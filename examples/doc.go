@@ -6,6 +6,7 @@
 //	leader     an HTTP server: one leads, the others redirect to it
 //	workers    a pool of workers on all machines, with no more than n jobs at once
 //	driver     a driver for another store (a module apart)
+//	keyvalue   locks in any store that can replace a value if it has not changed, by package caslock
 //
 // They run on a directory of this machine, or on the store that -store or HASP_STORE names:
 //
