@@ -37,12 +37,12 @@ func (c *Client) acquire(ctx context.Context, r *request, err error) (*Lease, er
 		c.event(r.told(Event{Kind: kind, Context: ctx, Wait: time.Since(r.began), Err: err}))
 		return nil, c.wrap(ctx, r.op, r.name, err)
 	}
-	c.acquired(ctx, r, l)
+	c.begin(ctx, r, l)
 	return l, nil
 }
 
-// acquired begins a new lease.
-func (c *Client) acquired(ctx context.Context, r *request, l *Lease) {
+// begin tells of a new lease, and begins what lasts as long as it.
+func (c *Client) begin(ctx context.Context, r *request, l *Lease) {
 	if c.observed() {
 		c.event(r.told(Event{Kind: EventAcquired, Context: ctx, Token: l.Token(), Wait: l.since.at.Sub(r.began)}))
 	}
@@ -86,6 +86,12 @@ func (c *Client) enter(ctx context.Context, r *request) (l *Lease, err error) {
 	return c.inQueue(ctx, r)
 }
 
+// When Lock gives up by itself. Before the entry has been in the queue, Lock returns the error of
+// an unreachable store: a refused connection at once, a silent server after the TTL. After that a
+// waiter outlasts outages for as long as its context allows: the address is known to be right, and
+// a deploy that waits should survive a restart of the store. Rejected: always retrying (a wrong
+// address hangs), never retrying (every waiter dies with a failover).
+
 // inQueue acquires in the session of the moment, and again in the next if that one dies
 // with our entry: a new id, a place at the end. Trouble before we ever stood in the queue
 // is the caller's to know at once (the address may be wrong); after that a waiter outlives
@@ -97,7 +103,7 @@ func (c *Client) inQueue(ctx context.Context, r *request) (*Lease, error) {
 		if err == nil {
 			var l *Lease
 			var q bool
-			l, q, err = s.acquire(ctx, r)
+			l, q, err = s.attempt(ctx, r)
 			if err == nil {
 				return l, nil
 			}
@@ -134,9 +140,9 @@ func unreachable(err error) bool {
 	return errors.As(err, &e) && e.reason == ReasonExpired && e.err != nil
 }
 
-// acquire puts one entry into this session and waits until it holds. queued reports
+// attempt puts one entry into this session and waits until it holds. queued reports
 // whether the store has confirmed the entry as waiting.
-func (s *session) acquire(caller context.Context, r *request) (_ *Lease, queued bool, err error) {
+func (s *session) attempt(caller context.Context, r *request) (_ *Lease, queued bool, err error) {
 	// Ends with the caller's context or with the session (see interrupt): a waiter must not
 	// outlive either.
 	ctx, cancel := context.WithCancelCause(caller)

@@ -1,6 +1,10 @@
 package hasp
 
-import "time"
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
 
 // instant is a point in time on the two clocks that never jump. A lease must run out
 // while the machine sleeps, and Go's monotonic reading (CLOCK_MONOTONIC on Linux) stands
@@ -28,6 +32,9 @@ const wallSlack = 5 * time.Millisecond
 // misses is a wall clock that somebody sets back, to within wallSlack, by just the time
 // slept. A wall clock that jumps without a sleep costs the system call, and nothing else:
 // it is never believed.
+//
+// The roads not taken are the boot clock alone, since timers and fake time follow the monotonic
+// one, and the wall clock, which an administrator sets.
 func since(t instant) (elapsed, suspended time.Duration) {
 	n := time.Now()
 	mono, wall := n.Sub(t.at), n.Round(0).Sub(t.at.Round(0))
@@ -42,4 +49,50 @@ func compareClocks(mono, wall time.Duration, boot func() time.Duration) (elapsed
 		return boot, boot - mono
 	}
 	return mono, 0
+}
+
+const (
+	backoffFirst = 20 * time.Millisecond
+	backoffMost  = 2 * time.Second
+)
+
+// backoff spaces attempts after failures: doubling from 20 ms to 2 s, each with a random
+// half taken off, so that the clients of a store that comes back do not arrive together.
+// The zero value means "no failure yet". It is for one goroutine at a time.
+type backoff struct {
+	delay time.Duration
+	until time.Time
+}
+
+// next is how long to wait after another failure.
+func (b *backoff) next() time.Duration {
+	b.delay = min(max(2*b.delay, backoffFirst), backoffMost)
+	return b.delay/2 + rand.N(b.delay/2)
+}
+
+// sleep waits after a failure; false says that ctx ended.
+func (b *backoff) sleep(ctx context.Context) bool {
+	return sleep(ctx, b.next())
+}
+
+// failed notes a failure, pause waits until the next attempt is due. They stand apart
+// where the one who failed and the one who tries next are different callers.
+func (b *backoff) failed() { b.until = time.Now().Add(b.next()) }
+
+func (b *backoff) pause(ctx context.Context) bool {
+	return sleep(ctx, time.Until(b.until))
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -11,6 +11,15 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
+// A deadlock is certain only if the waiters say what they hold. From the queues alone one sees
+// which sessions wait for which. But a session is a process: one goroutine holds, another waits,
+// and there is no deadlock. So a Lock whose context was made from leases stores their ids with its
+// entry, in the owner's JSON, at no cost to others; cycles through such ids are deadlocks, if all
+// in them stay denied when all leave who can (of several holders of a semaphore one that leaves is
+// enough). Cycles through sessions are reported as suspected and never acted upon. All who are
+// stuck are read a second time: entries do not come back, so a cycle that is still there is real.
+// Rejected: an ErrDeadlock on suspicion.
+
 // Deadlock is a cycle of entries of which each waits for the next: none of them will ever
 // get its lock.
 type Deadlock struct {

@@ -22,6 +22,9 @@ func (c *Client) Election(name string, opts ...LockOption) *Election {
 	return &Election{c, c.handle(name, driver.Whole, opts)}
 }
 
+// Term embeds the lease. The first design had Publish and Resign on Election. Campaign returns the
+// ownership, so Publish and Release are methods of its result.
+
 // Term is one turn of leading. It is a lease: Lost, Context, Held and Token say what they
 // say there, and a deposed leader must stop acting when Context ends. Release, or Unlock, resigns:
 // the next candidate leads.
@@ -108,6 +111,9 @@ func (e *Election) check() error {
 	}
 	return e.handle.err
 }
+
+// Observe is an iterator. for leader, err := range e.Observe(ctx): nothing to close, no goroutine
+// left behind by a reader that stops. Rejected: a channel, which needs both.
 
 // Observe yields the leader of the moment and then every change of leader or value, until
 // ctx ends or the loop is left. An Entry with an empty ID says that there is no leader. Changes

@@ -8,6 +8,15 @@ import (
 	"time"
 )
 
+// Run judges by what ended the term. An error of a leader's function in a term that was lost
+// follows from the loss, and the candidate goes on; in a term that was not lost it is the
+// program's, which alone knows whether the next term may do better. So it ends Run, and a function
+// that wants another term logs and returns nil. Rejected: trying again after every error (a leader
+// that can never work would take turns for ever, and its error went nowhere but into a log);
+// callbacks for the start and the end of a term, as client-go has (the second may be called while
+// the first still runs). A refusal ends Run before its first term and not after, as hasp elect does
+// it. An unreachable store never does: a service may start before its store.
+
 // Run campaigns, and calls lead for each term that this candidate wins, until something of the list
 // below ends it. value is published during each term, as with [Election.Campaign].
 //

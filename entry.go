@@ -9,6 +9,12 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
+// An entry has leases, mostly one. Reentrancy gives one place in the store's queue several owners
+// at once. So the state that the store knows (entry.go) is separate from a caller's lease
+// (lease.go): the end of the entry ends all its leases; the last release ends the entry. The first
+// lease lives inside its entry: one allocation. Rejected: a counter in the lease, which cannot tell
+// which owner released twice.
+
 // entry is the client's side of one place in a store's queue, from before the request is
 // sent until nothing of it is left. It has one lease, unless the lock was taken again with
 // Reentrant: the end of the entry ends all its leases.
@@ -151,4 +157,37 @@ func (e *entry) denied(err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.err
+}
+
+// Reentrant lets the holder of the lock take it again: Lock and TryLock with a context
+// made from [Lease.Context] return another lease of the same entry at once, with the same
+// token, and the store has the lock until the last of them is released. Without Reentrant
+// such a Lock fails with ErrDeadlock, since it would wait for itself for ever.
+//
+// Go knows no owner of a goroutine, so the owner travels in the context. A writer may
+// take the lock again as writer or reader, a reader as reader. A reader cannot become the
+// writer: two that tried would wait for each other. [MinHold] and the other limits are
+// those of the first lease.
+func Reentrant() LockOption {
+	return func(c *lockConfig) { c.reentrant = true }
+}
+
+// again serves a request whose context holds the name already.
+func (l *Lease) again(ctx context.Context, r *request) (*Lease, error) {
+	if !r.reentrant {
+		return nil, fmt.Errorf("%w: this context already holds the lock, and would wait for itself for ever (see Reentrant)", ErrDeadlock)
+	}
+	return l.entry.again(ctx, r.units)
+}
+
+// onlyLocked reports whether a lease that has not ended is the entry's only one.
+func (e *entry) onlyLocked(l *Lease) bool { return e.newest == l && l.before == nil }
+
+// dropLocked takes a lease out that is not the only one.
+func (e *entry) dropLocked(l *Lease) {
+	at := &e.newest
+	for *at != l {
+		at = &(*at).before
+	}
+	*at, l.before = l.before, nil
 }

@@ -12,6 +12,12 @@ import (
 // made of one of these, or the *takenLeases of a LockAll that still waits for the rest.
 type leaseKey struct{}
 
+// LeaseFrom is innermost, and silent among several. A token that belongs to another lock than the
+// resource's would be accepted or refused at random. So LeaseFrom returns the lease of the
+// innermost Do or Context, and none under DoAll, whose function gets all leases, with a token by
+// name. Rejected: the last of several; a lease as one more parameter of Do's function (it would be
+// unused in most, and does not reach the functions that those call).
+
 // LeaseFrom returns the lease that ctx was made from: by [Lease.Context] or [Lease.Bind], or by a
 // Do or [Election.Run], which give their functions such a context. It is for what needs more than
 // the context: the token for the resource, Held, Deadline, Progress.

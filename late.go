@@ -7,6 +7,12 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
+// An entry that a renewal did not reach has its own deadline. If entries are renewed one by one,
+// some may be out of reach while others are not. KeepAlive names them, with the time left for each
+// (driver.PartialRenewal), and the core keeps that in a map that is nearly always nil. Rejected:
+// the oldest entry's time for all (a silent node of a cluster took every lock with it); a deadline
+// in each entry, as above.
+
 // lateEntries are those that the last renewal did not reach while it reached others (a node
 // of a cluster is silent, or the store is slow and they are many). Each is trusted for as long
 // as its own time lasts, and the others go on.

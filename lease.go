@@ -21,6 +21,10 @@ type Lease struct {
 	endCtx context.CancelCauseFunc
 }
 
+// The work's context asks the clocks. After a stop of the process, the work may be scheduled first,
+// before any timer. So the context that Lease.Context returns computes its Err and Done, as Held
+// does. Rejected: a promise that the channel is closed "at once".
+
 // workContext is the context for work under leases. A timer ends it at the deadline, but after
 // a pause of the process the caller may run before any timer does: so it asks the clocks, by
 // trusted, whenever somebody looks. Contexts made from it are plain ones: they end with it, and

@@ -18,6 +18,7 @@ import (
 // Readers and permits do not exclude each other. Once one of them has been granted, those
 // behind it that can hold beside it enter together: a round trip for all instead of one for
 // each. The first one enters alone, since before its grant they would only make the queue long.
+// The price of it all is fairness between processes, and not between goroutines.
 //
 // It is for economy and order. Exclusion is the store's alone: a Try does not
 // pass through here.

@@ -10,6 +10,13 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
+// LockAll takes handles, not names. The first design had LockAll(ctx, names...). With handles
+// (c.Mutex("a"), rw.RLocker(), sem.Locker(2)) readers, permits, notes and limits can be mixed in
+// one call and one type. The order is that of the names; all are of one client, since nothing
+// orders two stores for everybody (rejected: an identity that each store keeps for it, 540 lines).
+// It returns a MultiLease: one loss, one release, but a token per name, since each name's resource
+// has seen its own.
+
 // Locker is a lock that [Do] and [LockAll] can take: a [*Mutex], the writer's side of an
 // [*RWMutex], its reader's side ([RWMutex.RLocker]), or permits of a semaphore
 // ([Semaphore.Locker]).

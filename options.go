@@ -24,6 +24,10 @@ type config struct {
 	observe []Observer
 }
 
+// Functional options for the client. A zero TTL can then be refused instead of meaning "default": a
+// TTL that a program has forgotten to set must not be silent. Drivers, which have many optional
+// fields, take an Options struct whose zero means default.
+
 // Option sets something of a whole Client.
 type Option func(*config) error
 

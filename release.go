@@ -102,6 +102,15 @@ func (l *Lease) end(cancel context.CancelCauseFunc) (last bool, err error) {
 
 var errReleased = fmt.Errorf("%w: it was released", ErrNotHeld)
 
+// Release asks again. The answer of a release is lost; asked again, the store says "gone". While
+// the session is trusted, only this client can have removed the entry (an operator's eviction is
+// reported separately), so this is a confirmed release, not an unknown one. The exception is a
+// store that may have forgotten the entry and granted another before our first attempt
+// (Traits.Forgets). The core gives up after three TTLs, because a session without entries may renew
+// without asking the store. The trust timer, which fires once a second anyway, ends the attempts.
+// Rejected: a context with a deadline for each release (7 allocations more than the 10 of a lock
+// and unlock).
+
 // leave removes the entry and tells whether it was valid to the end. After an unanswered
 // attempt it asks again, and an entry that is then gone was removed by us: as long as the
 // session is trusted the store removes it for no other request. A store that may have forgotten it
@@ -199,5 +208,61 @@ func (s *session) checkLeaving() {
 		if e.leavesTooLong() {
 			e.interrupt(errLeaseOver)
 		}
+	}
+}
+
+// Unlock is for defer, Release for those who look. A deferred Release needs a context that has not
+// ended, which every sample spelled out, and its error went unseen. Unlock makes the context,
+// bounds it, and tells the observers; a client without observers logs, since an error that goes
+// unheard is worse than a line too many in the log. Rejected: a Release without a context (it hides
+// how long it may take); a panic at a loss (it would replace the panic or the error under way).
+
+// unlockBound is how long Unlock waits for the store: as long as Close does.
+const unlockBound = closeBound
+
+// Unlock gives the lock back, in a deferred call:
+//
+//	defer lease.Unlock()
+//
+// It is [Lease.Release] with a fresh context, which has the values of the one given to Lock and
+// ends after five seconds ([MinHold] not counted); what the store has not confirmed by then is done
+// in the background. It does nothing if the lease was released before, or is nil: so a function may
+// defer Unlock for its early returns, and look at the error of Release at its end.
+//
+// An Unlock that finds the lease lost, or whose outcome is unknown, has no error to return. The
+// client's observers are told ([EventLost], or [EventReleased] with Err); if it has none,
+// log/slog's default logger is. See [SlogObserver].
+func (l *Lease) Unlock() {
+	if l != nil {
+		_ = l.unlock() // told
+	}
+}
+
+func (l *Lease) unlock() error {
+	e := l.entry
+	e.mu.Lock()
+	parent, bound := l.parent, unlockBound
+	if e.limit != nil {
+		bound += max(e.minLeftLocked(), 0) // which Release waits for
+	}
+	e.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), bound)
+	defer cancel()
+	err := l.Release(ctx)
+	if errors.Is(err, ErrNotHeld) {
+		return nil
+	}
+	if err != nil {
+		e.session.client.logUnheard(Event{
+			Kind: EventReleased, Context: ctx, Name: e.name, Token: e.token, Hold: time.Since(l.since.at), Err: err,
+		})
+	}
+	return err
+}
+
+// Unlock gives all the locks back, at the same time, in a deferred call. See [Lease.Unlock].
+func (m *MultiLease) Unlock() {
+	if m != nil {
+		_ = m.together((*Lease).unlock)
 	}
 }

@@ -101,6 +101,12 @@ func (s *session) expire() {
 	s.end(reason, err)
 }
 
+// An expired entry is removed when its time in the store is over, not before. When trust ends at D,
+// the store keeps the entry for the safety margin longer. If the store is reachable again just
+// then, and the session ended at once, the next client would hold while the holder's last write
+// could still be under way. The price: a waiter waits for that rest, as it would if the store
+// stayed unreachable.
+
 // untilOverLocked is for how long the store must not be asked to forget the session: until its time
 // there is over. A holder that believed until the deadline has the safety margin for what is on its
 // way (S4), also if the store answers again in the meantime and would remove the entries at once. A

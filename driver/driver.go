@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -115,6 +116,10 @@ type Traits struct {
 	MinTTL   time.Duration // the core refuses a shorter TTL; 0: the store sets no floor
 }
 
+// Loss of a single entry is told by a callback, not by a goroutine that waits.
+// SessionOptions.Gone(id, err). Rejected: Wait on a held ticket, which costs a goroutine per held
+// lock.
+
 // SessionOptions are what the core asks of a session.
 type SessionOptions struct {
 	TTL time.Duration // wanted; the store may grant another
@@ -126,6 +131,11 @@ type SessionOptions struct {
 	// back. The driver calls it while it holds none of its mutexes. Never nil.
 	Gone func(id string, err error)
 }
+
+// Backend.Open returns the granted duration. Counted from before the call, like KeepAlive's: a
+// store that starts a lease in Open (etcd, ZooKeeper) is trusted from there, and one that needs
+// nothing (Redis) says the TTL. Rejected: a first KeepAlive after Open, one round trip more for
+// every short-lived process.
 
 // Backend is a connection (or pool, or directory) to one store. All methods may be
 // called at once from many goroutines. The root package's Client owns its Backend
@@ -205,6 +215,12 @@ func (e *PartialRenewal) Error() string {
 // Unwrap returns the cause.
 func (e *PartialRenewal) Unwrap() error { return e.Err }
 
+// Enqueue belongs to the ticket, and the ticket is made without I/O. The first design had
+// Session.Enqueue(request) (Ticket, …). If its answer is lost there is no ticket to leave by. Now
+// Session.Ticket(request) cannot fail, Enqueue may be repeated under the same ID, and Leave is
+// possible at any time. The core calls the same method when Verdict.Retry is over: one method with
+// one meaning.
+
 // Ticket is the owner's handle of one entry. The core calls Enqueue, Wait and Adopt one at a time;
 // Publish, Downgrade and Leave may be called at once, and Leave also while another call has not
 // returned.
@@ -265,6 +281,10 @@ type Adopter interface {
 	// Adopt finds the entry that it has adopted.
 	Adopt(ctx context.Context, id string, seq uint64) (Verdict, error)
 }
+
+// A watch does not filter. Watch calls back for every write to the watched name. Rejected:
+// comparing with its last reading. An entry that came and went in between had been seen by the
+// caller, which then waited for its end for ever.
 
 // Watcher is a Backend that can follow a name without asking again and again.
 type Watcher interface {
@@ -329,4 +349,116 @@ type Diagnoser interface {
 	// Warnings are those findings that a request or two can make: none for most stores. The core
 	// asks when a client begins, in the background, and tells its observers what breaks a promise.
 	Warnings(ctx context.Context) ([]Finding, error)
+}
+
+// Units and capacity instead of kinds of locks. One rule (driver.Decide) for mutex, read-write
+// lock, semaphore and election. A mutex and a read-write lock of one name are the same capacity and
+// exclude each other; a semaphore of another size under the name is refused (ErrMismatch). Whole is
+// 2³¹−1, exact in a double, since Lua computes in doubles.
+
+// Decide is the admission rule, for drivers that read the queue and decide in the
+// client: me holds iff the units ahead plus its own fit into its capacity.
+//
+// ahead are the entries with a smaller Seq, oldest first. If me does not hold,
+// blockers are the shortest run of entries directly ahead that denies it on its own:
+// while all of them stay, the answer cannot change, and when one leaves it may. A
+// waiter therefore watches its blockers and nothing else. For a mutex that is the
+// predecessor; for a reader the nearest writer and what stands behind it; for a
+// semaphore of n at most n entries. Watching only the predecessor would be wrong as
+// soon as capacity exceeds one: another holder may leave first, and no waiter wakes.
+//
+// Units are clamped into 1..Capacity, so that a malformed foreign entry can delay,
+// but neither overflow the sum nor vanish from it.
+func Decide(ahead []Entry, me Request) (held bool, blockers []Entry) {
+	free := me.Capacity - me.Units
+	for i := len(ahead) - 1; i >= 0; i-- {
+		u := min(max(ahead[i].Units, 1), me.Capacity)
+		if u > free {
+			return false, ahead[i:]
+		}
+		free -= u
+	}
+	return free >= 0, nil
+}
+
+// CheckKind compares the capacity of me with that of the entries ahead and returns an
+// error wrapping ErrMismatch if they differ: a semaphore of 3 and one of 5 under one
+// name would each count wrongly.
+func CheckKind(ahead []Entry, me Request) error {
+	for _, e := range ahead {
+		if e.Capacity != me.Capacity {
+			return &MismatchError{Name: me.Name, Want: me.Capacity, Found: e.Capacity}
+		}
+	}
+	return nil
+}
+
+// First returns the first limit entries, or all if limit is 0: what List is asked for, for
+// drivers that read a queue as a whole.
+func First(entries []Entry, limit int) []Entry {
+	if limit > 0 && limit < len(entries) {
+		return entries[:limit]
+	}
+	return entries
+}
+
+// The sentinels a driver's errors wrap. Anything else means "outcome unknown".
+var (
+	// ErrGone: the store says that this entry or session does not exist. Final.
+	ErrGone = errors.New("gone from the store")
+	// ErrForgotten: there is no such entry, but the store may have forgotten it (another server
+	// answers, or it was started anew), so that it is not known whether it was there to the end.
+	// Final. See also Traits.Forgets.
+	ErrForgotten = errors.New("the store may have forgotten it")
+	// ErrMismatch: the entries already queued under this name have another capacity
+	// or another format. Nothing was changed.
+	ErrMismatch = errors.New("entries of another kind under this name")
+	// ErrUnsupported: this store or strategy cannot do what was asked. Nothing was sent.
+	ErrUnsupported = errors.New("not supported by this store")
+	// ErrRefused: the store answered that it will not do it now: no permission, memory or
+	// disk full, read-only. Nothing was changed. A caller that does not yet wait is told
+	// at once; one that waits already is patient. An error that wraps ErrInvalid as well says
+	// that patience is of no use: a user whom the server does not know.
+	ErrRefused = errors.New("refused by the store")
+	// ErrInvalid: a setting is wrong (a URL parameter, a TTL under the store's floor).
+	ErrInvalid = errors.New("invalid setting")
+	// ErrReadOnly: this user may look at the store and not lock in it. It comes with ErrInvalid.
+	ErrReadOnly = errors.New("only to be looked at")
+	// ErrClosed: the backend or session was closed by its owner.
+	ErrClosed = errors.New("closed")
+)
+
+// MismatchError says which capacities disagree under a name. It wraps ErrMismatch.
+type MismatchError struct {
+	Name        string
+	Want, Found int64 // capacities
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("%q is in use as %s, not as %s", e.Name, kind(e.Found), kind(e.Want))
+}
+
+// Unwrap returns ErrMismatch.
+func (e *MismatchError) Unwrap() error { return ErrMismatch }
+
+func kind(capacity int64) string {
+	if capacity == Whole {
+		return "a mutex or read-write lock"
+	}
+	return fmt.Sprintf("a semaphore of %d", capacity)
+}
+
+// Migrator is a Backend that keeps its locks in tables, which somebody has to create. The
+// driver does it at the first use where its role may; where it may not, an administrator
+// does it once, with `hasp migrate` or with what `hasp migrate --print` prints.
+type Migrator interface {
+	// Schema returns the statements that bring an empty database to the version this
+	// driver needs, ready to be reviewed and fed to the database's own shell. Applying
+	// them twice does no harm. No I/O.
+	Schema() string
+
+	// Migrate applies what is missing and returns the versions before and after, 0 for an
+	// empty database; they are equal if there was nothing to do. Several processes may
+	// call it at once. A schema newer than the driver is an error that wraps ErrInvalid.
+	Migrate(ctx context.Context) (from, to int, err error)
 }
