@@ -25,7 +25,11 @@
 //     with a smaller Seq that has not left. The set ahead of an entry can then only
 //     shrink, so a stale view delays an admission but never makes one too early.
 //  4. Leaving is final. Only absence from the store admits the next entry; a client
-//     never decides the expiry of another by its local clock.
+//     never decides the expiry of another by its local clock. The one exception is a store
+//     without a clock (package caslock): there a client takes an entry that it has seen unchanged
+//     for the TTL and 1 % on its monotonic clock, by a write that fails if it has changed after
+//     all; and an owner leaves by itself when that much may have passed since it sent its last
+//     renewal. No two machines' clocks are compared.
 //  5. The owner's trust ends before the store may remove its entry. The core does
 //     the arithmetic; the driver must return an honest duration from [Backend].Open and
 //     [Session].KeepAlive, counted from before the call was made.
@@ -44,8 +48,8 @@
 // under the same ID.
 //
 // A driver starts no goroutine that Close does not end, reads no clock to decide
-// whether anybody (itself included) still holds, and never re-creates an entry while
-// renewing it.
+// whether anybody (itself included) still holds (but for the exception of invariant 4), and
+// never re-creates an entry while renewing it.
 //
 // An error that wraps [ErrGone] says: the store itself answered that the entry (or
 // the session) does not exist. It is final. [ErrMismatch], [ErrUnsupported] and
