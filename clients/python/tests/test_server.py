@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -105,6 +106,53 @@ class WithServer(unittest.TestCase):
         self.assertFalse(lease.held())
         lease.release()  # again: nothing happens
         two.try_lock(self.name).release()
+
+    def test_hundred_waiting_locks_have_one_open_request(self):
+        c, other = self.client(), self.client()
+        names = ["%s/%d" % (self.name, i) for i in range(100)]
+        held = [other.lock(name).acquire() for name in names]
+        c.lock(self.name).acquire().release()  # its session
+        request, mutex, open_requests, granted = c._http.request, threading.Lock(), [], []
+
+        def counts(method, path, *args, **more):
+            with mutex:
+                open_requests.append(path.split("?")[0])
+            try:
+                return request(method, path, *args, **more)
+            finally:
+                with mutex:
+                    open_requests.remove(path.split("?")[0])
+
+        def work(name):
+            with c.lock(name) as lease:
+                granted.append(lease.token)
+
+        with mock.patch.object(c._http, "request", side_effect=counts):
+            threads = [threading.Thread(target=work, args=(name,), daemon=True) for name in names]
+            for t in threads:
+                t.start()
+            until("all to wait", lambda: len(c._session.places) == 100 and all(p.entry for p in list(c._session.places.values())))
+            # The request that was open before the patch ends with the first grant.
+            with mutex:
+                self.assertEqual([path for path in open_requests if path not in ("/v1/session/events", "/v1/session/keepalive")], [])
+                self.assertLessEqual(open_requests.count("/v1/session/events"), 1)
+            for lease in held:
+                lease.release()
+            for t in threads:
+                t.join(PATIENCE)
+        self.assertEqual((len(granted), len(set(granted))), (100, 100))
+
+    def test_tls_with_a_certificate_of_the_client(self):
+        ca, certificate, key = (os.environ.get(name) for name in ("HASP_CA", "HASP_CERT", "HASP_KEY"))
+        url = os.environ.get("HASP_TLS_URL")
+        if not url:
+            self.skipTest("HASP_TLS_URL is not set")
+        tls = ssl.create_default_context(cafile=ca)
+        with hasplock.Client(url, tls=tls) as c, self.assertRaises(hasplock.Unavailable):
+            c.try_lock(self.name)  # without a certificate
+        tls.load_cert_chain(certificate, key)
+        with hasplock.Client(url, tls=tls) as c:
+            c.try_lock(self.name).release()
 
     def test_ask(self):
         with subprocess.Popen([BIN, "run", "--store", STORE, self.name, "--", "sleep", "60"], stderr=subprocess.PIPE, text=True) as holder:

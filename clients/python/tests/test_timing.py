@@ -1,13 +1,15 @@
 """What the client believes, against a server and a clock that the test makes."""
 
 import asyncio
+import ssl
 import threading
 import unittest
 from unittest import mock
 
 import hasplock
 import hasplock.aio
-from hasplock._client import Lease, _Session
+from hasplock._answers import News, Opened
+from hasplock._session import Session
 from hasplock._errors import Closed, Refused, SessionGone, Unavailable
 from hasplock._http import Cancelled, Transport
 
@@ -30,10 +32,15 @@ class Server:
         self.can = ["adopt"]
         self.tokens = 0
         self.late = []  # what the next keep-alive does not renew
-        self.waits = []  # what is called while the next PUT waits, and is answered so
+        self.waits = []  # what is called while the next PUT is under way, which is answered that it waits
+        self.bodies = []
+
+    def close(self):
+        pass
 
     def request(self, method, path, body=None, session="", **_):
         self.asked.append((method, path.split("?")[0]))
+        self.bodies.append(body)
         self.clock.time += self.there
         if self.fail:
             raise self.fail
@@ -76,26 +83,30 @@ class Timing(unittest.TestCase):
         mock.patch.object(self.client, "_start").start()
         self.addCleanup(mock.patch.stopall)
 
+    def granted(self, number, token=7):
+        """News by which a lock that waits is held, as the listening thread hears them."""
+        self.client._hear(self.client._session, News(1, {}, {number: token}, [], False))
+
     def expired(self, session):
         """What the watching thread does at the deadline."""
         self.client._watch(session)
 
     def test_trust_is_counted_from_before_the_request(self):
         self.server.there, self.server.back = 10.0, 10.0
-        with self.client.lock("a") as lease:
-            # Opened at 1000, before the way there and back, granted for 60, of which a tenth is not used.
-            self.assertEqual(lease._session.deadline, 1000 + 54)
-            self.clock.time = 1053.9
-            self.assertTrue(lease.held())
-            self.clock.time = 1054
-            self.assertFalse(lease.held())
+        lease = self.client.lock("a").acquire()
+        # Opened at 1000, before the way there and back, granted for 60, of which a tenth is not used.
+        self.assertEqual(lease._session.deadline, 1000 + 54)
+        self.clock.time = 1053.9
+        self.assertTrue(lease.held())
+        self.clock.time = 1054
+        self.assertFalse(lease.held())
 
     def test_a_client_that_counts_from_the_answer_trusts_for_too_long(self):
         # The control: what the check above is for. The store granted at 1010, so until 1070.
         self.server.there, self.server.back = 10.0, 50.0
         session = self.client._open()
         self.assertLess(session.deadline, 1070)
-        wrong = _Session(session.id, 60.0, self.clock())
+        wrong = Session(Opened(session.id, 60.0, []), 60.0, self.clock())
         self.assertGreater(wrong.deadline, 1070)
 
     def test_keep_alive_extends(self):
@@ -168,6 +179,7 @@ class Timing(unittest.TestCase):
             self.clock.time += 20
             self.server.late = [{"lock": 2, "valid_ms": 40000}]
             self.assertLessEqual(self.client._keep_once(renewed._session), 1)  # it asks again soon
+            self.granted(2)
 
         self.server.waits = [keep]
         return renewed, self.client.lock("b").acquire()
@@ -380,16 +392,172 @@ class Timing(unittest.TestCase):
             asked[1:], [("PUT", "/v1/locks/1", old), ("POST", "/v1/session", ""), ("POST", "/v1/evict", new), ("PUT", "/v1/locks/1", new)]
         )
 
-    def test_waiter_at_a_server_that_does_not_wait(self):
-        def waits():
-            self.clock.time += 20
-            self.client._keep_once(self.client._session)
+    def test_waiter_at_a_server_that_waits_for_nothing_any_more(self):
+        self.client.lock("b").acquire()
+        self.client._session.draining = True
+        self.server.waits = [lambda: None] * 3
+        with mock.patch.object(self.client, "_pause") as pause, mock.patch("random.uniform", return_value=1.0):
+            self.client.lock("a").acquire()
+        self.assertEqual([call.args[0] for call in pause.call_args_list], [0.05, 0.1, 0.2])
 
-        for each, pauses in ((lambda: None, 3), (waits, 0)):
-            self.server.waits = [each] * 3
-            with self.subTest(pauses), mock.patch.object(self.client, "_pause") as pause:
-                self.client.lock("a").acquire()
-                self.assertEqual(pause.call_count, pauses)
+    def waiter(self, **options):
+        """An acquisition in a thread, which waits for news; what it is granted, and the error that ends it."""
+        granted, waits = [], threading.Event()
+        wait = self.client._await
+
+        def acquire():
+            try:
+                granted.append(self.client.lock("a", **options).acquire())
+            except hasplock.HaspError as e:
+                granted.append(e)
+
+        self.server.waits = [lambda: None]
+        patched = mock.patch.object(self.client, "_await", side_effect=lambda *args: (waits.set(), wait(*args)))
+        patched.start()
+        self.addCleanup(patched.stop)
+        thread = threading.Thread(target=acquire, daemon=True)
+        thread.start()
+        self.assertTrue(waits.wait(60))
+        return thread, granted
+
+    def test_grant_comes_as_news(self):
+        thread, granted = self.waiter()
+        asked = list(self.server.asked)
+        self.granted(1, token=41)
+        thread.join(60)
+        self.assertEqual((granted[0].token, granted[0]._entry, granted[0].held()), (41, "e", True))
+        self.assertEqual(self.server.asked, asked)  # without another request
+        self.assertEqual(self.client._session.places, {})
+
+    def test_grant_overtakes_the_answer_that_it_waits(self):
+        self.server.waits = [lambda: self.granted(1, token=41)]
+        self.assertEqual(self.client.lock("a").acquire().token, 41)
+
+    def test_loss_overtakes_the_answer_that_it_is_held(self):
+        request = self.server.request
+
+        def lost(method, path, *args, **more):
+            answer = request(method, path, *args, **more)
+            if path == "/v1/locks/1":
+                self.client._lose(self.client._session, {1: "evicted"})
+            return answer
+
+        with mock.patch.object(self.server, "request", side_effect=lost):
+            lease = self.client.lock("a").acquire()
+        self.assertEqual((lease._number, lease.held()), (2, True))  # it has queued again
+
+    def test_place_that_is_lost_queues_again(self):
+        thread, granted = self.waiter()
+        self.client._lose(self.client._session, {1: "evicted"})
+        thread.join(60)
+        self.assertEqual(granted[0]._number, 2)
+
+    def test_server_that_waits_no_longer_is_asked_again(self):
+        thread, granted = self.waiter()
+        self.client._hear(self.client._session, News(1, {}, {}, [1], False))
+        thread.join(60)
+        self.assertEqual((granted[0]._number, self.server.asked[-2:]), (1, [("PUT", "/v1/locks/1")] * 2))
+
+    def test_waiter_without_news_for_long_asks_again(self):
+        thread, granted = self.waiter()
+        with self.client._mutex:
+            self.clock.time += 41  # no answer to a request for news in that time: they may not come through
+            self.client._session.deadline += 41
+            self.client._ring(self.client._session)
+        thread.join(60)
+        self.assertEqual((granted[0]._number, self.server.asked[-2:]), (1, [("PUT", "/v1/locks/1")] * 2))
+
+    def test_wait_ends_with_its_time(self):
+        thread, granted = self.waiter(timeout=5)
+        self.clock.time += 5
+        self.client._ring(self.client._session)
+        thread.join(60)
+        self.assertIsInstance(granted[0], hasplock.Busy)
+        self.assertEqual(self.server.asked[-1], ("DELETE", "/v1/locks/1"))
+
+    def test_wait_ends_with_the_client(self):
+        thread, granted = self.waiter()
+        self.client.close()
+        thread.join(60)
+        self.assertIsInstance(granted[0], Closed)
+
+    def test_wait_that_is_cancelled(self):
+        cancel = hasplock._http.Cancel()
+        self.server.waits = [lambda: threading.Timer(0, cancel).start()]
+        with self.assertRaises(Cancelled):
+            self.client._acquire(self.client._wants("a", "", {}), None, cancel)
+        self.assertEqual(self.client._session.leaving, {1})
+
+    def test_first_acquisition_waits_for_a_server_that_is_away(self):
+        for acquire, attempts in ((lambda: self.client.lock("a", timeout=30).acquire(), 3), (lambda: self.client.lock("a", timeout=5).acquire(), 1)):
+            self.server.asked.clear()
+            away = [Unavailable("connection refused")] * 2
+            request = self.server.request
+
+            def comes(method, path, *args, **more):
+                if path == "/v1/session" and away:
+                    self.server.asked.append((method, path))
+                    self.clock.time += 6
+                    raise away.pop()
+                return request(method, path, *args, **more)
+
+            self.client._session = None
+            with self.subTest(attempts), mock.patch.object(self.server, "request", side_effect=comes), mock.patch.object(self.client, "_pause"):
+                if attempts == 3:
+                    self.assertTrue(acquire().held())
+                else:
+                    with self.assertRaises(Unavailable):
+                        acquire()
+                self.assertEqual(self.server.asked.count(("POST", "/v1/session")), attempts)
+
+    def test_default_ttl_is_that_of_all_clients(self):
+        default = hasplock.Client()
+        self.addCleanup(default.close)
+        default._http, default._clock = self.server, self.clock
+        with mock.patch.object(default, "_start"):
+            default.lock("a").acquire()
+        self.assertEqual(self.server.bodies[0], {"ttl_ms": 10000})
+        asynchronous = hasplock.aio.Client()
+        self.assertEqual(asynchronous._sync._ttl, 10.0)
+        asyncio.run(asynchronous.close())
+
+    def test_time_is_over_before_any_thread_has_run(self):
+        lease, told = self.client.lock("a").acquire(), []
+        lease.on_lost(told.append)
+        session = lease._session
+        self.clock.time = 1054  # the process stood still
+        with self.assertRaisesRegex(hasplock.LockLost, "its time was over"):
+            lease.check()
+        self.assertTrue(lease.lost.is_set())
+        self.assertEqual((len(told), lease.reason), (1, told[0]))
+        # A keep-alive may come through all the same. What was told as lost stays lost, and is left.
+        self.client._keep_once(session)
+        self.assertFalse(lease.held())
+        self.assertEqual(len(told), 1)
+        self.watch(session, 1054 + 7)
+        self.assertEqual(session.leaving, {1})
+
+    def test_lost_and_reason_are_looks_at_the_clock(self):
+        for look in (lambda lease: lease.lost.is_set(), lambda lease: lease.reason != "", lambda lease: not lease.remaining()):
+            lease = self.client.lock("a").acquire()
+            self.assertFalse(look(lease))
+            self.clock.time = lease._session.deadline
+            self.assertTrue(look(lease))
+            self.client._session = None
+
+    def test_loss_that_is_told_to_what_fails(self):
+        lease, told = self.client.lock("a").acquire(), []
+        lease.on_lost(lambda _: 1 / 0)
+        lease.on_lost(told.append)
+        with self.assertLogs("hasplock", "ERROR"):
+            self.client._lose(lease._session, {1: "evicted"})
+        self.assertEqual(told, ["evicted"])
+
+    def test_no_time_beyond_the_ttl_is_trusted(self):
+        self.client._ttl = 10
+        lease = self.client.lock("a").acquire()  # the answers say 60
+        self.client._keep_once(lease._session)
+        self.assertEqual(lease.remaining(), 9)
 
     def test_server_that_has_forgotten_the_session_and_no_other_one(self):
         lease = self.client.lock("a").acquire()
@@ -478,7 +646,7 @@ class Timing(unittest.TestCase):
             for acquire, args in acquisitions:
                 with self.assertRaises(Unavailable):
                     acquire(*args)
-        self.assertEqual(waits, [0, 1, 20])
+        self.assertEqual(waits, [0, 0, 0, 0])  # the last one is asked again: its time is not over
 
     def test_place_of_who_does_not_wait_any_more(self):
         # A silent server does not keep the thread, but Ctrl-C may be the end of the program: then there is no cleaner.
@@ -640,11 +808,19 @@ class Timing(unittest.TestCase):
         self.assertTrue(released.is_set())
 
     def test_bad_input(self):
-        for url in ("127.0.0.1:7070", "ftp://x", "http://x/path", "http://u@x"):
-            with self.assertRaises(ValueError):
+        for url in ("127.0.0.1:7070", "ftp://x", "http://x/path", "http://u@x", "http://:p@x"):
+            with self.subTest(url), self.assertRaises(ValueError):
                 hasplock.Client(url)
+        for url in ("http://192.0.2.1", "http://127.0.0.1.evil.example", "http://localhost.evil.example", "http://127.evil.example"):
+            with self.subTest(url), self.assertRaises(ValueError):
+                hasplock.Client(url, token="secret")
+        for url in ("http://127.0.0.1:7070", "http://127.9.9.9", "http://[::1]:7070", "http://localhost", "https://locks.example.com"):
+            hasplock.Client(url, token="secret").close()
+        for token in ("two words", "a line\n", "\u00e9"):
+            with self.subTest(token), self.assertRaises(ValueError):
+                hasplock.Client(token=token)
         with self.assertRaises(ValueError):
-            hasplock.Client("http://192.0.2.1", token="secret")
+            hasplock.Client("http://127.0.0.1", tls=ssl.create_default_context())
         with self.assertRaises(ValueError):
             hasplock.Client(ttl=0)
         with self.assertRaises(ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import ipaddress
 import json
 import socket
 import ssl
@@ -23,22 +24,38 @@ class Cancelled(Exception):
 
 
 class Cancel:
-    """Ends requests of other threads by shutting their connections down."""
+    """Ends requests of other threads by shutting their connections down, and calls those that wait otherwise."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._used: list[socket.socket] = []
+        self._calls: list[Callable[[], None]] = []
         self.set = False
 
     def __call__(self) -> None:
         with self._mutex:
             self.set = True
-            used = list(self._used)
+            used, calls = list(self._used), list(self._calls)
+        for call in calls:
+            call()
         for each in used:
             try:
                 socket.socket.shutdown(each, socket.SHUT_RDWR)  # that of TLS takes away what the other thread uses
             except OSError:
                 pass  # it has just ended
+
+    @contextlib.contextmanager
+    def calling(self, call: Callable[[], None]) -> Iterator[None]:
+        """Have call called by the thread that cancels."""
+        with self._mutex:
+            if self.set:
+                raise Cancelled
+            self._calls.append(call)
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._calls.remove(call)
 
     @contextlib.contextmanager
     def over(self, connection: http.client.HTTPConnection) -> Iterator[None]:
@@ -62,11 +79,14 @@ class Transport:
 
     def __init__(self, url: str, token: Optional[str], tls: Optional[ssl.SSLContext]) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query or parts.username:
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query or "@" in parts.netloc:
             raise ValueError("the URL of a server is as http://127.0.0.1:7070 or https://locks.example.com")
-        loopback = parts.hostname == "localhost" or parts.hostname == "::1" or parts.hostname.startswith("127.")
-        if token and parts.scheme == "http" and not loopback:
+        if token and parts.scheme == "http" and not _this_machine(parts.hostname):
             raise ValueError("a token is sent over TLS, or to this machine: use https")
+        if token and not (token.isascii() and token.isprintable() and " " not in token):
+            raise ValueError("a token has no spaces and no line ends")
+        if tls and parts.scheme == "http":
+            raise ValueError("with TLS the URL begins with https")
         self.host, self.port, self.secure = parts.hostname, parts.port, parts.scheme == "https"
         self._token = token
         self._tls = tls or (ssl.create_default_context() if self.secure else None)
@@ -124,12 +144,12 @@ class Transport:
                 with contextlib.nullcontext() if cancel is None else cancel.over(connection):
                     connection.request(method, path, body=None if body is None else json.dumps(body), headers=self._headers(session))
                     response = connection.getresponse()
-                    data = response.read(LARGEST)
+                    data = _body(response)
                 break
             except Cancelled:
                 connection.close()
                 raise
-            except (OSError, http.client.HTTPException) as e:
+            except (OSError, http.client.HTTPException, ValueError) as e:  # ValueError: what is no HTTP at all
                 connection.close()
                 if cancel is not None and cancel.set:
                     raise Cancelled from None
@@ -146,14 +166,20 @@ class Transport:
         return self._answer(response.status, response.getheader("Content-Type") or "", data)
 
     def _answer(self, status: int, kind: str, data: bytes) -> Any:
+        """What was answered, as JSON; None is an answer without content, which has a status of its own: 204."""
+        if status == 204:
+            return None
         try:
-            value = json.loads(data) if data else None
-        except ValueError:
+            value = json.loads(data, parse_constant=_no_number) if data else None
+        except (ValueError, RecursionError):
             value = None
         if 200 <= status < 300:
-            if data and value is None:
+            if value is None:
                 raise Unavailable("%s has answered something else than JSON: something is in between" % self)
             return value
+        if 300 <= status < 400:
+            # What is sent has the session in it, which is the key to its locks, and maybe a token.
+            raise Refused("%s answers %d: no redirect is followed, so give the URL of the server itself" % (self, status))
         if kind.split(";")[0] != "application/problem+json" or not isinstance(value, dict):
             error: HaspError = Unavailable("%s answers %d, and is not hasp serve, or something is in between" % (self, status))
             if 400 <= status < 500:
@@ -169,14 +195,40 @@ class Transport:
                 connection.request("GET", path, headers=self._headers(""))
                 response = connection.getresponse()
                 if response.status != 200:
-                    self._answer(response.status, response.getheader("Content-Type") or "", response.read(LARGEST))
+                    self._answer(response.status, response.getheader("Content-Type") or "", _body(response))
+                    raise Unavailable("%s answers %d where lines are sent: something is in between" % (self, response.status))
                 while True:
                     text = response.readline(1000)
                     if not text or not line(text.decode("utf-8", "replace").strip()):
                         return
-        except (OSError, http.client.HTTPException) as e:
+        except (OSError, http.client.HTTPException, ValueError) as e:
             if cancel.set:
                 raise Cancelled from None
             raise Unavailable("%s: %s" % (self, e or type(e).__name__)) from None
         finally:
             connection.close()
+
+
+def _this_machine(host: str) -> bool:
+    """By the address, not by how it is written: 127.0.0.1.example.com is a name, and anybody's."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _body(response: http.client.HTTPResponse) -> bytes:
+    """All of an answer. One that was cut off, or never ends, is none."""
+    data = bytearray()
+    while len(data) <= LARGEST:
+        part = response.read(1 << 16)
+        if not part:
+            break
+        data += part
+    if response.length or len(data) > LARGEST:
+        raise http.client.IncompleteRead(b"", response.length)
+    return bytes(data)
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(text)

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import ssl
 from types import TracebackType
 from typing import Any, AsyncIterator, Optional
 
-from . import _client
+from . import _client, _lease
 from ._errors import LockLost, Unavailable
 from ._http import Cancel
 
@@ -24,18 +25,18 @@ __all__ = ["Client", "Lock"]
 class Lock:
     """A lock of a name, for async with."""
 
-    def __init__(self, client: "Client", lock: _client.Lock) -> None:
+    def __init__(self, client: "Client", lock: _lease.Lock) -> None:
         self._client, self._lock = client, lock
-        self._held: dict[Any, list[tuple[_client.Lease, "_Block"]]] = {}  # by task
+        self._held: dict[Any, list[tuple[_lease.Lease, "_Block"]]] = {}  # by task
 
-    async def acquire(self, timeout: Optional[float] = None) -> _client.Lease:
+    async def acquire(self, timeout: Optional[float] = None) -> _lease.Lease:
         """Wait for the lock. Cancelling gives the place in the queue up."""
         wait = self._lock._timeout if timeout is None else timeout
         lease = await self._client._acquire(self._client._waits, self._lock._request, wait)
         assert lease is not None
         return lease
 
-    async def __aenter__(self) -> _client.Lease:
+    async def __aenter__(self) -> _lease.Lease:
         lease = await self.acquire()
         block = _Block(lease)
         self._held.setdefault(asyncio.current_task(), []).append((lease, block))
@@ -59,7 +60,7 @@ class Lock:
 class _Block:
     """Cancels the task of a block when its lease is lost."""
 
-    def __init__(self, lease: _client.Lease) -> None:
+    def __init__(self, lease: _lease.Lease) -> None:
         self._task = asyncio.current_task()
         self._loop = asyncio.get_running_loop()
         self._ended = False
@@ -88,8 +89,17 @@ class _Block:
 class Client:
     """hasplock.Client for asyncio: each wait for a lock, and each observer, takes a thread, of threads at most at once."""
 
-    def __init__(self, url: str = "http://127.0.0.1:7070", *, threads: int = 64, **options: Any) -> None:
-        self._sync = _client.Client(url, **options)
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:7070",
+        *,
+        token: Optional[str] = None,
+        ttl: float = 10.0,
+        tls: Optional[ssl.SSLContext] = None,
+        note: str = "",
+        threads: int = 64,
+    ) -> None:
+        self._sync = _client.Client(url, token=token, ttl=ttl, tls=tls, note=note)
         self._waits = concurrent.futures.ThreadPoolExecutor(threads, "hasplock-wait")
         # For what ends by itself. Waits take no thread from it: a release is what they wait for.
         self._short = concurrent.futures.ThreadPoolExecutor(threads, "hasplock-short")
@@ -98,13 +108,13 @@ class Client:
     def _run(self, call: Any, *args: Any) -> "asyncio.Future[Any]":
         return asyncio.get_running_loop().run_in_executor(self._short, call, *args)
 
-    async def _acquire(self, threads: concurrent.futures.Executor, request: dict[str, Any], wait: Optional[float]) -> Optional[_client.Lease]:
+    async def _acquire(self, threads: concurrent.futures.Executor, request: dict[str, Any], wait: Optional[float]) -> Optional[_lease.Lease]:
         """Acquire in a thread. What is granted to a task that is cancelled is given back."""
         cancel = Cancel()
         work = threads.submit(self._sync._acquire, request, wait, cancel)
         try:
             lease = await _to_its_end(asyncio.wrap_future(work))
-            assert lease is None or isinstance(lease, _client.Lease)
+            assert lease is None or isinstance(lease, _lease.Lease)
             return lease
         except asyncio.CancelledError:
             cancel()
@@ -112,7 +122,7 @@ class Client:
                 work.add_done_callback(self._give_back)
             raise
 
-    def _give_back(self, work: "concurrent.futures.Future[Optional[_client.Lease]]") -> None:
+    def _give_back(self, work: "concurrent.futures.Future[Optional[_lease.Lease]]") -> None:
         """Release what an acquisition that was cancelled may have been granted just before."""
         lease = None if work.exception() else work.result()
         if lease is not None:
@@ -127,27 +137,27 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def lock(self, name: str, **options: Any) -> Lock:
+    def lock(self, name: str, *, timeout: Optional[float] = None, note: str = "", ask: str = "") -> Lock:
         """As Client.lock."""
-        return Lock(self, self._sync.lock(name, **options))
+        return Lock(self, self._sync.lock(name, timeout=timeout, note=note, ask=ask))
 
-    def read_lock(self, name: str, **options: Any) -> Lock:
+    def read_lock(self, name: str, *, timeout: Optional[float] = None, note: str = "", ask: str = "") -> Lock:
         """As Client.read_lock."""
-        return Lock(self, self._sync.read_lock(name, **options))
+        return Lock(self, self._sync.read_lock(name, timeout=timeout, note=note, ask=ask))
 
-    def semaphore(self, name: str, capacity: int, units: int = 1, **options: Any) -> Lock:
+    def semaphore(self, name: str, capacity: int, units: int = 1, *, timeout: Optional[float] = None, note: str = "", ask: str = "") -> Lock:
         """As Client.semaphore."""
-        return Lock(self, self._sync.semaphore(name, capacity, units, **options))
+        return Lock(self, self._sync.semaphore(name, capacity, units, timeout=timeout, note=note, ask=ask))
 
-    def election(self, name: str, value: bytes, **options: Any) -> Lock:
+    def election(self, name: str, value: bytes, *, timeout: Optional[float] = None, note: str = "", ask: str = "") -> Lock:
         """As Client.election."""
-        return Lock(self, self._sync.election(name, value, **options))
+        return Lock(self, self._sync.election(name, value, timeout=timeout, note=note, ask=ask))
 
-    async def try_lock(self, name: str, **options: Any) -> Optional[_client.Lease]:
+    async def try_lock(self, name: str, *, note: str = "") -> Optional[_lease.Lease]:
         """As Client.try_lock; release it with await client.release(lease)."""
-        return await self._acquire(self._short, self._sync._tries(name, **options), 0.0)
+        return await self._acquire(self._short, self._sync._tries(name, note=note), 0.0)
 
-    async def release(self, lease: _client.Lease) -> None:
+    async def release(self, lease: _lease.Lease) -> None:
         """Release without blocking the loop. A task that is cancelled meanwhile does not stop the release."""
         await _to_its_end(self._run(lease.release))
 
@@ -182,6 +192,6 @@ class Client:
 
 
 async def _to_its_end(work: "asyncio.Future[Any]") -> Any:
-    """Wait for work, which goes on if the task is cancelled. Then nobody asks for its error."""
+    """Wait for work, which goes on if the task is cancelled. Its error is of no interest then."""
     work.add_done_callback(lambda _: work.cancelled() or work.exception())
     return await asyncio.shield(work)
