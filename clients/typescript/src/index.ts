@@ -8,6 +8,8 @@
  *
  * See README.md, and docs/SERVE.md of hasp for what is promised.
  */
-export { Client, Lease, Lock } from "./client.js";
+export { Client } from "./client.js";
+export { Lease, Lock } from "./lease.js";
 export type { ClientOptions, LockOptions } from "./client.js";
+export type { TLSOptions } from "./http.js";
 export { Busy, Closed, HaspError, LockLost, Refused, Unavailable } from "./errors.js";

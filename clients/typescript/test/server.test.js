@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -48,6 +49,7 @@ async function fixture(t) {
   const client = (options = {}) => {
     const c = new Client({ url: "http://" + server.address, ttl: 30_000, ...options });
     t.after(() => c.close());
+    c.url = "http://" + server.address;
     return c;
   };
   const queue = async (c) => (await c.http("GET", "/v1/queue?name=" + encodeURIComponent(name))).entries;
@@ -77,6 +79,43 @@ test("one at a time", { skip }, async (t) => {
   assert.equal(new Set(tokens).size, 40);
   assert.deepEqual(tokens, [...tokens].sort((a, b) => a - b));
   assert.deepEqual(await queue(clients[0]), []);
+});
+
+test("a hundred waiting locks have one open request, and are no leak", { skip }, async (t) => {
+  const warned = [];
+  const warns = (w) => warned.push(w.name);
+  process.on("warning", warns);
+  t.after(() => process.off("warning", warns));
+  const { name, client } = await fixture(t);
+  const c = client(), other = client(), signal = new AbortController().signal;
+  const names = Array.from({ length: 100 }, (_, i) => `${name}/${i}`);
+  const held = await Promise.all(names.map((n) => other.lock(n).acquire()));
+  await c.withLock(name, () => undefined); // its session
+  const http = c.http, open = [];
+  c.http = async (method, path, o) => {
+    const what = `${method} ${path.split("?")[0]}`;
+    open.push(what);
+    return http(method, path, o).finally(() => open.splice(open.indexOf(what), 1));
+  };
+  const granted = names.map((n) => c.lock(n, { signal }).run((lease) => lease.token));
+  const waiting = async () => /^hasp_serve_waiting\S* 100$/m.test(await (await fetch(c.url + "/metrics")).text());
+  await until("all to wait", waiting);
+  await until("the last answer", () => !open.some((o) => o.startsWith("PUT")));
+  const others = open.filter((o) => o !== "POST /v1/session/keepalive");
+  assert.ok(others.length <= 1 && others.every((o) => o === "GET /v1/session/events"), String(others));
+  await Promise.all(held.map((l) => l.release()));
+  assert.equal(new Set(await Promise.all(granted)).size, 100);
+  assert.deepEqual(warned, []);
+});
+
+test("TLS with a certificate of the client", { skip: !process.env.HASP_TLS_URL && "HASP_TLS_URL is not set" }, async (t) => {
+  const { HASP_TLS_URL: url, HASP_CA, HASP_CERT, HASP_KEY } = process.env;
+  const ca = readFileSync(HASP_CA), name = `node/tls/${process.pid}`;
+  const without = new Client({ url, tls: { ca } }), client = new Client({ url, tls: { ca, cert: readFileSync(HASP_CERT), key: readFileSync(HASP_KEY) } });
+  t.after(() => Promise.all([without.close(), client.close()]));
+  await assert.rejects(without.tryLock(name), Unavailable);
+  await (await client.tryLock(name)).release();
+  await assert.rejects(new Client({ url }).tryLock(name), Unavailable); // of an authority that this program does not know
 });
 
 test("the holder is asked", { skip }, async (t) => {

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Client, LockLost } from "../dist/index.js";
+import { Busy, Client, Closed, LockLost } from "../dist/index.js";
 import { newClock } from "../dist/clock.js";
 import { Refused, SessionGone, Unavailable } from "../dist/errors.js";
 
@@ -11,12 +11,14 @@ function fixture() {
   const f = {
     time: 1_000_000, there: 0, back: 0, fail: undefined, can: ["adopt"], asked: [], forgotten: new Set(), tokens: 0,
     late: [], // what the next keep-alive does not renew
-    waits: [], // what is called while the next PUT waits, and is answered so
+    waits: [], // what is called while the next PUT is under way, which is answered that it waits
+    bodies: [],
   };
   const client = new Client({ ttl: 60_000 });
   client.now = () => f.time;
   client.http = async (method, path, o = {}) => {
     f.asked.push(method + " " + path.split("?")[0]);
+    f.bodies.push(o.body);
     if (path.startsWith("/v1/session/events")) return new Promise(() => {}); // for ever
     f.time += f.there;
     if (f.fail) throw f.fail;
@@ -32,6 +34,8 @@ function fixture() {
     if (method === "PUT") return { state: "held", token: ++f.tokens, entry: "e" };
     return undefined;
   };
+  /** News by which a lock that waits is held. */
+  f.granted = (number, token = 7) => client.hear(client.session, { version: 1, lost: new Map(), held: new Map([[number, token]]), waiting: [], draining: false });
   return { f, client };
 }
 
@@ -43,6 +47,12 @@ function failing(client, failures) {
     if (failures[method]?.length > 0) throw failures[method].shift();
     return answer;
   };
+}
+
+/** setTimeout is the test's from here on. */
+function mockTimers(t) {
+  const old = process.version.startsWith("v18.");
+  t.mock.timers.enable(old ? ["setTimeout"] : { apis: ["setTimeout"] });
 }
 
 async function until(what, check) {
@@ -77,7 +87,7 @@ test("a keep-alive extends the trust, from before it was sent", async (t) => {
 });
 
 test("the loss is told soon after a suspension", async (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout"] }); // they stand still while the machine sleeps
+  mockTimers(t); // they stand still while the machine sleeps
   const { f, client } = fixture();
   t.after(() => client.close());
   const lease = await client.lock("a").acquire();
@@ -94,6 +104,7 @@ async function lateAndGranted({ f, client }) {
     f.time += 20_000;
     f.late = [{ lock: 2, valid_ms: 40_000 }];
     assert.ok(await client.keepOnce(renewed.session) <= 1000); // it asks again soon
+    await f.granted(2);
   }];
   return [renewed, await client.lock("b").acquire()];
 }
@@ -350,15 +361,183 @@ test("a waiter whose session was left queues in the next one", async (t) => {
   assert.deepEqual(since, [`PUT /v1/locks/2 ${old.id}`, "POST /v1/session ", `POST /v1/evict ${id}`, `PUT /v1/locks/1 ${id}`]);
 });
 
-test("a waiter at a server that does not wait asks less and less often", async (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout"] });
+test("a waiter at a server that waits for nothing any more asks less and less often", async (t) => {
+  mockTimers(t);
   t.mock.method(Math, "random", () => 1);
   const { f, client } = fixture();
   t.after(() => client.close());
+  const { session } = await client.lock("b").acquire();
+  session.draining = true;
   f.waits = Array.from({ length: 50 }, () => () => undefined);
   void client.lock("a").acquire().catch(() => undefined);
-  const asked = () => f.asked.filter((a) => a.startsWith("PUT")).length;
+  const asked = () => f.asked.filter((a) => a === "PUT /v1/locks/2").length;
   assert.deepEqual(await changes(t, 4000, asked), [0, 50, 150, 350, 750, 1550, 3150]);
+});
+
+/** An acquisition that waits for news, and all that the server was asked for by then. */
+async function waiter({ f, client }, options) {
+  f.waits = [() => undefined];
+  const lease = client.lock("a", options).acquire();
+  lease.catch(() => undefined);
+  await until("the wait", () => client.session?.places.get(1)?.entry);
+  await new Promise(setImmediate);
+  return { lease, place: client.session.places.get(1), asked: [...f.asked] };
+}
+
+test("a grant comes as news", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const w = await waiter({ f, client });
+  await f.granted(1, 41);
+  const lease = await w.lease;
+  assert.deepEqual([lease.token, lease.entry, lease.held()], [41, "e", true]);
+  assert.deepEqual(f.asked, w.asked); // without another request
+  assert.equal(client.session.places.size, 0);
+});
+
+test("a grant overtakes the answer that it waits", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  f.waits = [() => f.granted(1, 41)];
+  assert.equal((await client.lock("a").acquire()).token, 41);
+});
+
+const news = { version: 1, lost: new Map(), held: new Map(), waiting: [], draining: false };
+
+test("a loss overtakes the answer that it is held", async (t) => {
+  const { client } = fixture();
+  t.after(() => client.close());
+  const http = client.http;
+  client.http = async (method, path, o) => {
+    const answer = await http(method, path, o);
+    if (path === "/v1/locks/1") await client.hear(client.session, { ...news, lost: new Map([[1, "evicted"]]) });
+    return answer;
+  };
+  const lease = await client.lock("a").acquire();
+  assert.deepEqual([lease.number, lease.held()], [2, true]); // it has queued again
+});
+
+test("a place that is lost queues again", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const { lease } = await waiter({ f, client });
+  await client.hear(client.session, { ...news, lost: new Map([[1, "evicted"]]) });
+  assert.equal((await lease).number, 2);
+});
+
+test("a server that waits no longer is asked again", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const { lease } = await waiter({ f, client });
+  await client.hear(client.session, { ...news, waiting: [1] });
+  assert.equal((await lease).number, 1);
+  assert.deepEqual(f.asked.slice(-2), ["PUT /v1/locks/1", "PUT /v1/locks/1"]);
+});
+
+test("a waiter without news for long asks again", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const { lease, place } = await waiter({ f, client });
+  f.time += 41_000; // no answer to a request for news in that time: they may not come through
+  client.session.deadline += 41_000;
+  place.ring();
+  assert.equal((await lease).number, 1);
+  assert.deepEqual(f.asked.slice(-2), ["PUT /v1/locks/1", "PUT /v1/locks/1"]);
+});
+
+test("a wait ends with its time, and with the client", async (t) => {
+  const { f, client } = fixture();
+  const { lease, place } = await waiter({ f, client }, { timeout: 5000 });
+  f.time += 5000;
+  place.ring();
+  await assert.rejects(lease, Busy);
+  assert.equal(f.asked.at(-1), "DELETE /v1/locks/1");
+  f.waits = [() => undefined];
+  const waits = client.lock("a").acquire();
+  waits.catch(() => undefined);
+  await until("the wait", () => client.session.places.get(2)?.entry);
+  await client.close();
+  await assert.rejects(waits, Closed);
+});
+
+test("the first acquisition waits for a server that is away", async (t) => {
+  for (const [timeout, attempts] of [[30_000, 3], [5000, 1]]) {
+    const { f, client } = fixture();
+    t.after(() => client.close());
+    const http = client.http;
+    let away = 2, asked = 0;
+    client.http = async (method, path, o) => {
+      if (path !== "/v1/session" || method !== "POST") return http(method, path, o);
+      asked++;
+      if (away === 0) return http(method, path, o);
+      away--;
+      f.time += 6000;
+      throw new Unavailable("connection refused");
+    };
+    if (attempts === 3) assert.equal((await client.lock("a", { timeout }).acquire()).held(), true);
+    else await assert.rejects(client.lock("a", { timeout }).acquire(), Unavailable);
+    assert.equal(asked, attempts);
+  }
+});
+
+test("the default TTL is that of all clients", async (t) => {
+  const { f, client } = fixture();
+  const { http } = client, plain = new Client();
+  t.after(() => Promise.all([client.close(), plain.close()]));
+  plain.http = http;
+  await plain.lock("a").acquire();
+  assert.deepEqual(f.bodies[0], { ttl_ms: 10_000 });
+});
+
+test("a time that is over is told by the first look at it, and stays over", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  for (const look of [(l) => l.signal.aborted, (l) => l.reason !== "", (l) => !l.held(), (l) => l.remaining() === 0]) {
+    const lease = await client.lock("a").acquire();
+    const { session } = lease;
+    assert.equal(look(lease), false);
+    f.time = session.deadline; // the process stood still
+    assert.equal(look(lease), true);
+    assert.throws(() => lease.check(), /its time was over/);
+    // A keep-alive may come through all the same. What was told as lost stays lost, and is left.
+    await client.keepOnce(session);
+    assert.equal(lease.held(), false);
+    f.time += 7000;
+    client.expire(session);
+    await until("the place to be left", () => f.asked.includes(`DELETE /v1/locks/${lease.number}`));
+  }
+});
+
+test("no time beyond the TTL is trusted", async (t) => {
+  const { f, client } = fixture();
+  const { http } = client, short = new Client({ ttl: 10_000 });
+  t.after(() => Promise.all([client.close(), short.close()]));
+  short.http = http; // its answers say 60 s
+  short.now = () => f.time;
+  const lease = await short.lock("a").acquire();
+  await short.keepOnce(lease.session);
+  assert.equal(lease.remaining(), 9000);
+});
+
+test("a hundred that wait by one signal are no leak", async (t) => {
+  const warned = [];
+  const warns = (w) => warned.push(w.name);
+  process.on("warning", warns);
+  t.after(() => process.off("warning", warns));
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  await client.lock("b").acquire();
+  f.waits = Array.from({ length: 100 }, () => () => undefined);
+  const ends = new AbortController();
+  const all = Array.from({ length: 100 }, (_, i) => client.lock("a" + i, { signal: ends.signal }).acquire());
+  const ended = Promise.allSettled(all);
+  await until("all to wait", () => client.session.places.size === 100 && [...client.session.places.values()].every((p) => p.entry));
+  const lease = await client.tryLock("c");
+  for (let i = 0; i < 20; i++) lease.signal.addEventListener("abort", () => undefined);
+  ends.abort(new RangeError("enough"));
+  for (const each of await ended) assert.ok(each.reason instanceof RangeError);
+  await new Promise(setImmediate);
+  assert.deepEqual(warned, []);
 });
 
 for (const [what, events] of [
@@ -366,7 +545,7 @@ for (const [what, events] of [
   ["has forgotten the session", () => { throw new SessionGone("no such session"); }],
 ]) {
   test(`a server that ${what} is asked less and less often where there is no other one`, async (t) => {
-    t.mock.timers.enable({ apis: ["setTimeout"] });
+    mockTimers(t);
     const { client } = fixture();
     t.after(() => client.close());
     const s = listens(client, { refuses: true });
@@ -419,13 +598,13 @@ test("a silent server is given as long as it was to wait", async (t) => {
   client.http = async (method, path, o = {}) => {
     if (method !== "PUT") return http(method, path, o);
     waits.push(o.wait);
-    f.time += 15_000 + o.wait;
+    f.time += 15_000;
     throw new Unavailable("no answer");
   };
   await assert.rejects(client.tryLock("a"), Unavailable);
   await assert.rejects(client.lock("a", { timeout: 1000 }).acquire(), Unavailable);
   await assert.rejects(client.lock("a", { timeout: 30_000 }).acquire(), Unavailable);
-  assert.deepEqual(waits, [0, 1000, 20_000]);
+  assert.deepEqual(waits, [undefined, undefined, undefined, undefined]); // the last one is asked again: its time is not over
 });
 
 for (const silent of ["POST", "PUT"]) {
@@ -537,8 +716,13 @@ test("the clock counts a suspension, and never goes back", () => {
 });
 
 test("bad input", () => {
-  for (const url of ["127.0.0.1:7070", "ftp://x", "http://x/path", "http://u@x"]) assert.throws(() => new Client({ url }), TypeError);
-  assert.throws(() => new Client({ url: "http://192.0.2.1", token: "secret" }), TypeError);
+  for (const url of ["127.0.0.1:7070", "ftp://x", "http://x/path", "http://u@x", "http://:p@x"]) assert.throws(() => new Client({ url }), TypeError);
+  for (const url of ["http://192.0.2.1", "http://127.0.0.1.evil.example", "http://localhost.evil.example", "http://127.evil.example"]) {
+    assert.throws(() => new Client({ url, token: "secret" }), TypeError, url);
+  }
+  for (const url of ["http://127.0.0.1:7070", "http://127.9.9.9", "http://[::1]:7070", "http://localhost", "https://locks.example.com"]) new Client({ url, token: "secret" });
+  for (const token of ["two words", "a line\n", "\u00e9"]) assert.throws(() => new Client({ token }), TypeError);
+  assert.throws(() => new Client({ tls: {} }), TypeError);
   assert.throws(() => new Client({ ttl: 0 }), RangeError);
   assert.throws(() => new Client().lock(""), TypeError);
 });

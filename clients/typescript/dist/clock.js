@@ -1,0 +1,15 @@
+/**
+ * A clock in milliseconds that never goes back and counts the time in which the machine was suspended. Node's
+ * monotonic clock stands still then, and the wall clock may be set: between two readings the longer of the two
+ * counts. A wall clock that is set forward so ends a lock too early, never too late.
+ */
+export function newClock(monotonic = () => performance.now(), wall = Date.now) {
+    let total = 0;
+    let last = { monotonic: monotonic(), wall: wall() };
+    return () => {
+        const next = { monotonic: monotonic(), wall: wall() };
+        total += Math.max(next.monotonic - last.monotonic, next.wall - last.wall, 0);
+        last = next;
+        return total;
+    };
+}
