@@ -8,6 +8,7 @@ var (
 	chromium = &tool{name: "chromium", debs: []string{"chromium", "fonts-dejavu-core"}, files: []string{"/usr/bin/chromium"}}
 	nginx    = &tool{name: "nginx", debs: []string{"nginx-light"}, files: []string{"/usr/sbin/nginx"}}
 	npm      = &tool{name: "npm", debs: []string{"nodejs", "npm"}, files: []string{"/usr/bin/npm", "/usr/bin/node"}}
+	pypy     = &tool{name: "pypy with venv", debs: []string{"pypy3", "pypy3-venv"}, files: []string{"/usr/bin/pypy3", "/usr/lib/pypy3*/ensurepip/__init__.py"}}
 	python   = &tool{name: "python with venv", debs: []string{"python3", "python3-venv"}, files: []string{"/usr/bin/python3", "/usr/lib/python3.*/ensurepip/__init__.py"}}
 )
 
@@ -37,4 +38,11 @@ func Python(tb testing.TB) string {
 	tb.Helper()
 	need(tb, python)
 	return python.path(0)
+}
+
+// PyPy returns the path of another runtime of Python, which has the language of version 3.9.
+func PyPy(tb testing.TB) string {
+	tb.Helper()
+	need(tb, pypy)
+	return pypy.path(0)
 }

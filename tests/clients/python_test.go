@@ -1,50 +1,59 @@
-// Package clients_test tests the clients of hasp serve in other languages: against a real server, in front of
-// a real Redis. Their own test programs do the work.
 package clients_test
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testtier"
-	"github.com/hasplock/hasp/tests/internal/haspbin"
 )
 
-// run runs a program in a directory, and fails with its output.
-func run(t *testing.T, dir string, env []string, args ...string) {
-	t.Helper()
-	c := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	c.Dir, c.Env = dir, append(os.Environ(), env...)
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", args, err, out)
-	}
+// pythons are the runtimes that the tests use: Debian's, and the oldest that is promised.
+func pythons(t *testing.T) map[string]string {
+	return map[string]string{"CPython": backends.Python(t), "PyPy": backends.PyPy(t)}
 }
 
-// setUp copies a client to work/source, because it is built in its directory. The environment has what its tests use.
-func setUp(t *testing.T, client string) (work string, env []string) {
+// installPython installs the package as a user does, into a new environment, whose Python it returns.
+func installPython(t *testing.T, python, work string) string {
 	t.Helper()
-	source, err := filepath.Abs(filepath.Join("../../clients", client))
-	if err != nil {
-		t.Fatal(err)
-	}
-	work = t.TempDir()
-	run(t, work, nil, "cp", "-r", source, "source")
-	return work, []string{"HASPLOCK_BIN=" + haspbin.Build(t), "HASP_STORE=" + backends.SharedRedis(t).URL()}
+	run(t, work, nil, python, "-m", "venv", "env")
+	run(t, work, nil, "env/bin/pip", "install", "--quiet", "--disable-pip-version-check", "./source")
+	return filepath.Join(work, "env/bin/python")
 }
 
-// The package is installed by pip into a new environment, as a user does; its types are checked; and
-// its tests run: timing by a clock of theirs, and a server that is killed, started anew and left for dead, with a
-// client that is stopped.
+// The package is installed by pip, with its license, and its tests run: timing by a clock of theirs,
+// odd answers, and a server that is killed, started anew and left for dead, with a client that is
+// stopped.
 func TestPython(t *testing.T) {
 	testtier.Long(t)
 	t.Parallel()
-	python := backends.Python(t)
-	work, env := setUp(t, "python")
-	run(t, work, nil, python, "-m", "venv", "env")
-	run(t, work, nil, "env/bin/pip", "install", "--quiet", "--disable-pip-version-check", "./source", "mypy")
-	run(t, work+"/source", nil, "../env/bin/mypy", "--strict", "src/hasplock")
-	run(t, work+"/source", env, "../env/bin/python", "-W", "error", "-m", "unittest", "discover", "-s", "tests")
+	env := environment(t)
+	for name, python := range pythons(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			work := setUp(t, "python")
+			python := installPython(t, python, work)
+			run(t, work, nil, "sh", "-c", "ls env/lib/*/site-packages/hasp_lock-*.dist-info | grep LICENSE")
+			run(t, work+"/source", env, python, "-W", "error", "-m", "unittest", "discover", "-s", "tests")
+		})
+	}
+}
+
+// Its types are checked, those of a program that uses it too: a mistyped option is found before the
+// program runs, of both clients.
+func TestPythonTypes(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
+	work := setUp(t, "python")
+	python := installPython(t, backends.Python(t), work)
+	run(t, work, nil, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "mypy")
+	run(t, work+"/source", nil, python, "-m", "mypy", "--strict", "src/hasplock")
+	for _, client := range []string{"hasplock.Client", "hasplock.aio.Client"} {
+		head := "import hasplock.aio\n\nclient = " + client
+		write(t, work+"/right.py", head+"(ttl=10, token=\"t\", note=\"n\")\nlock = client.lock(\"a\", timeout=3, note=\"n\", ask=\"a\")\n")
+		run(t, work, nil, python, "-m", "mypy", "--strict", "right.py")
+		write(t, work+"/wrong.py", head+"(tttl=10)\nlock = client.lock(\"a\", timeot=3)\nother = client.semaphore(\"a\", \"3\")\n")
+		out, err := try(t, work, nil, python, "-m", "mypy", "--strict", "wrong.py")
+		mentions(t, out, err, "tttl", "timeot", `expected "int"`)
+	}
 }

@@ -13,8 +13,8 @@ ODD = [
     {"session": 1, "valid_ms": 1, "can": []}, {"session": "", "valid_ms": 1, "can": []}, {"session": "s", "valid_ms": 0, "can": []},
     {"session": "s", "valid_ms": 1, "can": "adopt"}, {"valid_ms": 1, "late": {}}, {"valid_ms": 1, "late": [1]}, {"valid_ms": 1, "late": [{"lock": 0, "valid_ms": 1}]},
     {"valid_ms": 1, "lost": [{}]}, {"valid_ms": 1, "lost": "1"}, {"state": "held"}, {"state": "held", "entry": 1}, {"state": "lost", "entry": "e"},
-    {"state": "held", "entry": "e", "token": 1.5}, {"state": "held", "entry": "e", "token": -1}, {"version": 1, "lost": [None]}, {"version": -1}, {"version": 1, "changed": [[]]},
-    {"entries": None}, {"entries": [1]}, {"entries": [{"value": "="}]},
+    {"state": "held", "entry": "e", "token": 1.5}, {"state": "held", "entry": "e", "token": -1}, {"version": 1, "lost": [None]}, {"version": -1}, {"version": 1}, {"version": 1, "lost": None}, {"version": 1, "lost": [], "changed": None}, {"valid_ms": 1, "late": None}, {"state": "held", "entry": "e", "token": None}, {"version": 1, "changed": [[]]},
+    {"entries": None}, {"entries": [1]}, {"entries": [{"value": "Y"}]},
 ]  # fmt: skip
 
 
@@ -23,7 +23,7 @@ class Shapes(unittest.TestCase):
         for answer in ODD:
             for read in (_answers.opened, _answers.alive, _answers.entered, _answers.news, _answers.published, _answers.nothing):
                 with self.subTest(answer=answer, read=read.__name__):
-                    if read is _answers.nothing and answer is None or read is _answers.alive and answer in ({"valid_ms": 1, "late": None},):
+                    if read is _answers.nothing and answer is None:
                         continue
                     if read is _answers.alive and isinstance(answer, dict) and isinstance(answer.get("valid_ms"), int) and "session" in answer:
                         continue  # more than is asked for

@@ -51,7 +51,7 @@ def until(what, check):
     end = time.monotonic() + PATIENCE
     while not check():
         if time.monotonic() > end:
-            raise AssertionError("waited in vain for " + what)
+            raise AssertionError("waited for nothing:  " + what)
         time.sleep(0.01)
 
 
@@ -143,10 +143,10 @@ class WithServer(unittest.TestCase):
         self.assertEqual((len(granted), len(set(granted))), (100, 100))
 
     def test_tls_with_a_certificate_of_the_client(self):
-        ca, certificate, key = (os.environ.get(name) for name in ("HASP_CA", "HASP_CERT", "HASP_KEY"))
-        url = os.environ.get("HASP_TLS_URL")
+        ca, certificate, key = (os.environ.get(name) for name in ("TLS_CA", "TLS_CERT", "TLS_KEY"))
+        url = os.environ.get("TLS_URL")
         if not url:
-            self.skipTest("HASP_TLS_URL is not set")
+            self.skipTest("TLS_URL is not set")
         tls = ssl.create_default_context(cafile=ca)
         with hasplock.Client(url, tls=tls) as c, self.assertRaises(hasplock.Unavailable):
             c.try_lock(self.name)  # without a certificate

@@ -8,7 +8,7 @@ export function opened(answer) {
 export function alive(answer) {
     const a = object(answer);
     const late = array(a, "late", true).map(object).map((l) => [whole(l, "lock", 1), milliseconds(l, "valid_ms", 0)]);
-    return { valid: milliseconds(a, "valid_ms", 0), late: new Map(late), lost: losses(a) };
+    return { valid: milliseconds(a, "valid_ms", 0), late: new Map(late), lost: losses(a, true) };
 }
 export function entered(answer) {
     const a = object(answer);
@@ -50,7 +50,7 @@ function object(value) {
     return value;
 }
 function array(a, key, absent = false) {
-    const value = a[key] ?? (absent ? [] : undefined);
+    const value = absent && a[key] === undefined ? [] : a[key];
     if (!Array.isArray(value))
         throw odd(key);
     return value;
@@ -62,7 +62,7 @@ function text(a, key) {
     return value;
 }
 function whole(a, key, least, absent = false) {
-    const value = a[key] ?? (absent ? 0 : undefined);
+    const value = absent && a[key] === undefined ? 0 : a[key];
     if (!Number.isSafeInteger(value) || value < least)
         throw odd(key);
     return value;
@@ -73,6 +73,6 @@ function milliseconds(a, key, least) {
         throw odd(key);
     return value;
 }
-function losses(a) {
-    return new Map(array(a, "lost", true).map(object).map((l) => [whole(l, "lock", 1), String(l["detail"] ?? "the store has it no more")]));
+function losses(a, absent = false) {
+    return new Map(array(a, "lost", absent).map(object).map((l) => [whole(l, "lock", 1), String(l["detail"] ?? "the store has it no more")]));
 }

@@ -40,7 +40,7 @@ export function opened(answer: unknown): Opened {
 export function alive(answer: unknown): Alive {
   const a = object(answer);
   const late = array(a, "late", true).map(object).map((l) => [whole(l, "lock", 1), milliseconds(l, "valid_ms", 0)] as const);
-  return { valid: milliseconds(a, "valid_ms", 0), late: new Map(late), lost: losses(a) };
+  return { valid: milliseconds(a, "valid_ms", 0), late: new Map(late), lost: losses(a, true) };
 }
 
 export function entered(answer: unknown): Entered {
@@ -85,7 +85,7 @@ function object(value: unknown): Fields {
 }
 
 function array(a: Fields, key: string, absent = false): unknown[] {
-  const value = a[key] ?? (absent ? [] : undefined);
+  const value = absent && a[key] === undefined ? [] : a[key];
   if (!Array.isArray(value)) throw odd(key);
   return value;
 }
@@ -97,7 +97,7 @@ function text(a: Fields, key: string): string {
 }
 
 function whole(a: Fields, key: string, least: number, absent = false): number {
-  const value = a[key] ?? (absent ? 0 : undefined);
+  const value = absent && a[key] === undefined ? 0 : a[key];
   if (!Number.isSafeInteger(value) || (value as number) < least) throw odd(key);
   return value as number;
 }
@@ -108,6 +108,6 @@ function milliseconds(a: Fields, key: string, least: number): number {
   return value;
 }
 
-function losses(a: Fields): Map<number, string> {
-  return new Map(array(a, "lost", true).map(object).map((l) => [whole(l, "lock", 1), String(l["detail"] ?? "the store has it no more")]));
+function losses(a: Fields, absent = false): Map<number, string> {
+  return new Map(array(a, "lost", absent).map(object).map((l) => [whole(l, "lock", 1), String(l["detail"] ?? "the store has it no more")]));
 }

@@ -12,7 +12,7 @@ const odd = [
   { session: 1, valid_ms: 1, can: [] }, { session: "", valid_ms: 1, can: [] }, { session: "s", valid_ms: 0, can: [] },
   { session: "s", valid_ms: 1, can: "adopt" }, { valid_ms: 1, late: {} }, { valid_ms: 1, late: [1] }, { valid_ms: 1, late: [{ lock: 0, valid_ms: 1 }] },
   { valid_ms: 1, lost: [{}] }, { valid_ms: 1, lost: "1" }, { state: "held" }, { state: "held", entry: 1 }, { state: "lost", entry: "e" },
-  { state: "held", entry: "e", token: 1.5 }, { state: "held", entry: "e", token: -1 }, { version: 1, lost: [null] }, { version: -1 }, { version: 1, changed: [[]] },
+  { state: "held", entry: "e", token: 1.5 }, { state: "held", entry: "e", token: -1 }, { version: 1, lost: [null] }, { version: -1 }, { version: 1 }, { version: 1, lost: null }, { version: 1, lost: [], changed: null }, { valid_ms: 1, late: null }, { state: "held", entry: "e", token: null }, { version: 1, changed: [[]] },
   { entries: null }, { entries: [1] },
 ];
 

@@ -108,10 +108,10 @@ test("a hundred waiting locks have one open request, and are no leak", { skip },
   assert.deepEqual(warned, []);
 });
 
-test("TLS with a certificate of the client", { skip: !process.env.HASP_TLS_URL && "HASP_TLS_URL is not set" }, async (t) => {
-  const { HASP_TLS_URL: url, HASP_CA, HASP_CERT, HASP_KEY } = process.env;
-  const ca = readFileSync(HASP_CA), name = `node/tls/${process.pid}`;
-  const without = new Client({ url, tls: { ca } }), client = new Client({ url, tls: { ca, cert: readFileSync(HASP_CERT), key: readFileSync(HASP_KEY) } });
+test("TLS with a certificate of the client", { skip: !process.env.TLS_URL && "TLS_URL is not set" }, async (t) => {
+  const { TLS_URL: url, TLS_CA, TLS_CERT, TLS_KEY } = process.env;
+  const ca = readFileSync(TLS_CA), name = `node/tls/${process.pid}`;
+  const without = new Client({ url, tls: { ca } }), client = new Client({ url, tls: { ca, cert: readFileSync(TLS_CERT), key: readFileSync(TLS_KEY) } });
   t.after(() => Promise.all([without.close(), client.close()]));
   await assert.rejects(without.tryLock(name), Unavailable);
   await (await client.tryLock(name)).release();

@@ -68,8 +68,8 @@ func (s *Server) launch() bool {
 	go func() {
 		defer close(exited)
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
-			if _, addr, ok := strings.Cut(lines.Text(), " at http://"); ok {
-				listens <- addr
+			if _, url, ok := strings.Cut(lines.Text(), " at http"); ok {
+				listens <- strings.TrimPrefix(strings.TrimPrefix(url, "s"), "://")
 			}
 		}
 		_ = cmd.Wait() // it was killed, mostly

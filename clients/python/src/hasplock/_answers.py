@@ -51,7 +51,7 @@ def opened(answer: Any) -> Opened:
 def alive(answer: Any) -> Alive:
     a = _object(answer)
     late = {_whole(x, "lock", 1): _seconds(x, "valid_ms") for x in map(_object, _array(a, "late", True))}
-    return Alive(_seconds(a, "valid_ms"), late, _lost(a))
+    return Alive(_seconds(a, "valid_ms"), late, _lost(a, True))
 
 
 def entered(answer: Any) -> Entered:
@@ -105,7 +105,7 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 def _array(a: Mapping[str, Any], key: str, absent: bool = False) -> list[Any]:
     value = a.get(key)
-    if value is None and absent:
+    if absent and key not in a:
         return []
     if not isinstance(value, list):
         raise _odd(key)
@@ -121,7 +121,7 @@ def _text(a: Mapping[str, Any], key: str) -> str:
 
 def _whole(a: Mapping[str, Any], key: str, least: int, absent: bool = False) -> int:
     value = a.get(key)
-    if value is None and absent:
+    if absent and key not in a:
         return 0
     if type(value) is not int or value < least:  # True is an int, too
         raise _odd(key)
@@ -135,5 +135,5 @@ def _seconds(a: Mapping[str, Any], key: str, least: float = 0.0) -> float:
     return float(min(value, 1e9)) / 1000
 
 
-def _lost(a: Mapping[str, Any]) -> dict[int, str]:
-    return {_whole(x, "lock", 1): str(x.get("detail", "the store has it no more")) for x in map(_object, _array(a, "lost", True))}
+def _lost(a: Mapping[str, Any], absent: bool = False) -> dict[int, str]:
+    return {_whole(x, "lock", 1): str(x.get("detail", "the store has it no more")) for x in map(_object, _array(a, "lost", absent))}
