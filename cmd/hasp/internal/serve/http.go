@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"regexp"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -220,10 +221,21 @@ var address = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:.]+(%\w+)?\])(:\d+)?|lookup \S+( on \S+)?`)
 })
 
+// hostPort is a host by name. What is quoted comes first, and is the name of a lock, mostly.
+var hostPort = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\b[A-Za-z][\w-]*(\.[\w-]+)*:\d{2,5}\b`)
+})
+
 // withoutAddresses leaves addresses out of what a client is told: errors of the network name those
 // of the store, and of the server's own end. The log has them.
 func withoutAddresses(text string) string {
-	return address().ReplaceAllString(text, "(an address)")
+	const left = "(an address)"
+	return hostPort().ReplaceAllStringFunc(address().ReplaceAllString(text, left), func(found string) string {
+		if strings.HasPrefix(found, `"`) {
+			return found
+		}
+		return left
+	})
 }
 
 // note counts an answer, and logs it. The log has no header, no body and no query: sessions and

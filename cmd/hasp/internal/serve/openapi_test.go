@@ -128,6 +128,42 @@ func TestDocumentedMessages(t *testing.T) {
 	}
 }
 
+// A lock that is adopted has the bounds of one that is acquired.
+func TestDocumentedBounds(t *testing.T) {
+	var d struct {
+		Components struct {
+			Schemas map[string]struct{ Properties map[string]map[string]any }
+		}
+	}
+	if err := json.Unmarshal(openAPI, &d); err != nil {
+		t.Fatal(err)
+	}
+	adopt := d.Components.Schemas["AdoptLock"].Properties
+	for name, p := range d.Components.Schemas["Acquire"].Properties {
+		if !reflect.DeepEqual(adopt[name], p) {
+			t.Errorf("%s is documented as %v, and of an adoption as %v", name, p, adopt[name])
+		}
+	}
+}
+
+// The store's addresses are in the log, and in no answer: neither as numbers nor as names. What is
+// quoted is a lock's name.
+func TestNoAddresses(t *testing.T) {
+	for text, want := range map[string]string{
+		"dial tcp 10.0.0.7:6379: connection refused":          "dial tcp (an address): connection refused",
+		"read tcp [::1]:40000->[fe80::1%eth0]:6379: timeout":  "read tcp (an address)->(an address): timeout",
+		"redis at redis-1.internal:6379 is silent":            "redis at (an address) is silent",
+		"dial tcp: lookup redis on 10.0.0.2:53: no such host": "dial tcp: (an address) no such host",
+		"postgres://db:5432/locks: refused":                   "postgres://(an address)/locks: refused",
+		`the lock "a/deploy:80" is held until 23:10:05`:       `the lock "a/deploy:80" is held until 23:10:05`,
+		"closed until 2026-11-27T23:10:05Z (SQLSTATE: 42501)": "closed until 2026-11-27T23:10:05Z (SQLSTATE: 42501)",
+	} {
+		if got := withoutAddresses(text); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func show(m map[string]schema) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		s := m[name]
