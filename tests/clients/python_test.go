@@ -33,7 +33,7 @@ func TestPython(t *testing.T) {
 			t.Parallel()
 			work := setUp(t, "python")
 			python := installPython(t, python, work)
-			run(t, work, nil, "sh", "-c", "ls env/lib/*/site-packages/hasp_lock-*.dist-info | grep LICENSE")
+			run(t, work, nil, "sh", "-c", "ls -R env/lib/*/site-packages/hasp_lock-*.dist-info | grep LICENSE")
 			run(t, work+"/source", env, python, "-W", "error", "-m", "unittest", "discover", "-s", "tests")
 		})
 	}
