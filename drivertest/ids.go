@@ -149,8 +149,8 @@ func testIDOfAnotherName(e *env) {
 	}
 	v.untouched(e, "an entry under another name")
 
-	// A client behind either of them waits, and is granted. An ID that had to be unique would keep it
-	// out.
+	// A client behind either of them waits, and is granted. An ID that had to be unique would keep
+	// it out.
 	if !alone.refused {
 		for _, name := range []string{v.request.Name, alone.request.Name} {
 			next, verdict := e.enter(e.session(e.backend(), nil), e.whole(name))
