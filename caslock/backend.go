@@ -183,25 +183,49 @@ func (b *backend) Names(ctx context.Context, prefix string, yield func(string) b
 	if err != nil || stopped {
 		return err
 	}
-	held := make([]bool, len(unsure))
-	failed := make([]error, len(unsure))
-	keepalive.Slices(len(unsure), namesAtOnce, func(i int) bool {
-		entries, err := b.List(ctx, unsure[i], 1)
-		held[i], failed[i] = len(entries) > 0, err
-		return true
-	})
-	if err := errors.Join(failed...); err != nil {
-		return err
-	}
-	for i, name := range unsure {
-		if held[i] && !yield(name) {
-			return nil
+	return b.heldOf(ctx, unsure, yield)
+}
+
+// heldOf yields those of the names that are held. It reads all of them in rounds, so that a thousand
+// dead holders are observed for as long as one is: a live holder has renewed its record by the
+// second round or the third.
+func (b *backend) heldOf(ctx context.Context, names []string, yield func(string) bool) error {
+	first := map[string]identity{}
+	for len(names) > 0 {
+		seen := make([]view, len(names))
+		failed := make([]error, len(names))
+		keepalive.Slices(len(names), namesAtOnce, func(i int) bool {
+			var o observation
+			var r Record
+			r, _, o, failed[i] = b.load(ctx, names[i])
+			seen[i] = view{true, r, o}
+			return ctx.Err() == nil
+		})
+		if err := errors.Join(append(failed, ctx.Err())...); err != nil {
+			return err
+		}
+		var unsure []string
+		var end, round time.Duration
+		for i, v := range seen {
+			before, again := first[names[i]]
+			switch {
+			case v.open():
+			case looksOver(v.record) && (!again || before == v.record.identity()):
+				first[names[i]] = v.record.identity()
+				unsure = append(unsure, names[i])
+				end, round = max(end, time.Until(v.seen.end())), max(round, v.seen.ttl/3, b.opts.Poll)
+			case !yield(names[i]):
+				return nil
+			}
+		}
+		if names = unsure; len(names) > 0 {
+			sleep(ctx, min(end, round))
 		}
 	}
 	return nil
 }
 
-// namesAtOnce bounds the reads, and the observations, of one call of Names.
+// namesAtOnce bounds the reads that one call of Names has under way.
 const namesAtOnce = 64
 
 // Watch tells of another holder, another value, and an end that was observed; not of renewals.

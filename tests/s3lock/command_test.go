@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,8 +25,14 @@ type command struct {
 func (c command) prepare(t *testing.T, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), c.program, args...)
 	cmd.Dir = c.dir
-	cmd.Env = append(os.Environ(), "HASP_STORE="+c.store, "PATH="+filepath.Dir(c.program)+":"+os.Getenv("PATH"))
+	cmd.Env = append(clean(), "HASP_STORE="+c.store, "PATH="+filepath.Dir(c.program)+":"+os.Getenv("PATH"))
 	return cmd
+}
+
+// clean is the environment without the variables of the tests, which hasp would take for mistyped
+// ones of hasp's.
+func clean() []string {
+	return slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "HASP_") })
 }
 
 // does runs hasp, and wants the exit status and what it prints.

@@ -1,0 +1,65 @@
+//go:build unix
+
+package s3lock_test
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/drivertest"
+	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testtier"
+	"github.com/hasplock/hasp/s3lock"
+	"github.com/hasplock/hasp/tests/internal/haspbin"
+)
+
+// Another server of the protocol, in Python: its answers differ in what gofakes3's writer has not
+// thought of. The suite is that of TestConformance.
+func TestConformanceOnMoto(t *testing.T) {
+	testtier.Long(t)
+	addr := backends.StartMoto(t)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+addr+"/locks", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		t.Fatalf("the bucket: %s", answer.Status)
+	}
+	url := "s3://locks/a?path_style=true&region=us-east-1&poll=50ms&endpoint=http://" + addr
+	drivertest.Run(t, drivertest.Harness{
+		Open:   func(t testing.TB) driver.Backend { return open(t, url) },
+		URL:    url,
+		TTL:    2 * s3lock.MinTTL, // it takes milliseconds of processor time for an answer
+		AtOnce: 32,
+	})
+}
+
+// hasp-torture: clients that are stopped, cut off, killed, and robbed of answers. A run whose
+// control is not caught says that it proves nothing, and fails.
+func TestTorture(t *testing.T) {
+	testtier.Long(t)
+	lasts := "1m"
+	if d := os.Getenv("HASP_S3_TORTURE"); d != "" {
+		lasts = d
+	}
+	s := serve(t, nil)
+	run := exec.CommandContext(t.Context(), haspbin.BuildTorture(t), "--for", lasts, "--ttl", s3lock.MinTTL.String(), s.url("torture")+"&poll=100ms")
+	run.Env = clean()
+	out, err := run.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(string(out), "control") {
+		t.Error("it does not speak of its control")
+	}
+}
