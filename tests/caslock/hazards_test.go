@@ -480,7 +480,7 @@ func TestRequestsContended(t *testing.T) {
 	for _, clients := range []int{2, 8, 64} {
 		inFakeTime(t, func(t *testing.T, c *contents, open func(*contents, *line) caslock.Store) {
 			var requests, locks atomic.Int64
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			var all sync.WaitGroup
 			for range clients {

@@ -47,7 +47,7 @@ func TestConformanceOnMoto(t *testing.T) {
 // control is not caught says that it proves nothing, and fails.
 func TestTorture(t *testing.T) {
 	testtier.Long(t)
-	lasts := "1m"
+	lasts := "100s" // three faults of each kind for the control
 	if d := os.Getenv("HASP_S3_TORTURE"); d != "" {
 		lasts = d
 	}
