@@ -30,11 +30,7 @@ func (c *Client) acquire(ctx context.Context, r *request, err error) (*Lease, er
 	r.began = time.Now()
 	l, err := c.enter(ctx, r)
 	if err != nil {
-		kind := EventFailed
-		if errors.Is(err, ErrBusy) {
-			kind = EventBusy
-		}
-		c.event(r.told(Event{Kind: kind, Context: ctx, Wait: time.Since(r.began), Err: err}))
+		c.event(r.told(Event{Kind: EventFailed, Context: ctx, Wait: time.Since(r.began), Err: err}))
 		return nil, c.wrap(ctx, r.op, r.name, err)
 	}
 	c.begin(ctx, r, l)
@@ -62,7 +58,7 @@ func (c *Client) check(ctx context.Context, r *request) error {
 	if ctx == nil {
 		return errNilContext
 	}
-	if err := ValidateName(r.name); err != nil {
+	if err := driver.CheckName(r.name); err != nil {
 		return err
 	}
 	if err := checkValue(r.value); err != nil {
@@ -173,7 +169,7 @@ func (s *session) attempt(caller context.Context, r *request) (_ *Lease, queued 
 	}
 	if err == nil && !v.Held {
 		s.remove(e)
-		return nil, false, &BusyError{Holder: decodeOwner(v.Holder).Owner, Quarantine: v.Quarantine}
+		return nil, false, &BusyError{Holder: decodeOwner(v.Holder).Owner, Quarantine: v.Quarantine, Err: ErrBusy}
 	}
 	if err == nil {
 		var l *Lease

@@ -303,10 +303,10 @@ func TestRefusedBeforeAnyRequest(t *testing.T) {
 		do   func() error
 		want error
 	}{
-		"empty name":      {func() error { _, err := c.Mutex("").Lock(ctx); return err }, hasp.ErrInvalidName},
-		"NUL":             {func() error { _, err := c.Mutex("a\x00b").Lock(ctx); return err }, hasp.ErrInvalidName},
-		"not UTF-8":       {func() error { _, err := c.Mutex("a\xffb").Lock(ctx); return err }, hasp.ErrInvalidName},
-		"513 bytes":       {func() error { _, err := c.Mutex(string(make([]byte, 513))).Lock(ctx); return err }, hasp.ErrInvalidName},
+		"empty name":      {func() error { _, err := c.Mutex("").Lock(ctx); return err }, hasp.ErrInvalidOption},
+		"NUL":             {func() error { _, err := c.Mutex("a\x00b").Lock(ctx); return err }, hasp.ErrInvalidOption},
+		"not UTF-8":       {func() error { _, err := c.Mutex("a\xffb").Lock(ctx); return err }, hasp.ErrInvalidOption},
+		"513 bytes":       {func() error { _, err := c.Mutex(string(make([]byte, 513))).Lock(ctx); return err }, hasp.ErrInvalidOption},
 		"nil context":     {func() error { _, err := c.Mutex("a").Lock(noContext); return err }, hasp.ErrInvalidOption},
 		"ended context":   {func() error { _, err := c.Mutex("a").Lock(ended); return err }, context.Canceled},
 		"long note":       {func() error { _, err := c.Mutex("a", hasp.Note(string(long))).Lock(ctx); return err }, hasp.ErrInvalidOption},
@@ -318,7 +318,7 @@ func TestRefusedBeforeAnyRequest(t *testing.T) {
 		"0 of 3":          {func() error { _, err := c.Semaphore("a", 3).Acquire(ctx, 0); return err }, hasp.ErrInvalidOption},
 		"4 of 3":          {func() error { _, err := c.Semaphore("a", 3).Acquire(ctx, 4); return err }, hasp.ErrInvalidOption},
 		"as many as all":  {func() error { _, err := c.Semaphore("a", driver.Whole).Acquire(ctx, 1); return err }, hasp.ErrInvalidOption},
-		"inspect nothing": {func() error { _, err := c.Inspect(ctx, ""); return err }, hasp.ErrInvalidName},
+		"inspect nothing": {func() error { _, err := c.Inspect(ctx, ""); return err }, hasp.ErrInvalidOption},
 	} {
 		if err := try.do(); !errors.Is(err, try.want) {
 			t.Errorf("%s: error %v, want one that wraps %v", name, err, try.want)

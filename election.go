@@ -80,11 +80,11 @@ func (t *Term) publish(ctx context.Context, value []byte) error {
 }
 
 // Leader asks who leads now: the entry has the published value, and the token of the term. Without
-// a leader the error wraps ErrNoLeader.
+// a leader the error wraps ErrNotHeld.
 func (e *Election) Leader(ctx context.Context) (Entry, error) {
 	l, err := e.leader(ctx)
 	if err == nil && l.ID == "" {
-		err = ErrNoLeader
+		err = fmt.Errorf("%w: there is no leader", ErrNotHeld)
 	}
 	if err != nil {
 		return Entry{}, e.client.wrap(ctx, "ask who leads", e.handle.name, err)

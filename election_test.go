@@ -16,7 +16,7 @@ func TestElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c, other := pair(t)
 		_, err := other.Election("boss").Leader(t.Context())
-		wantErr(t, err, hasp.ErrNoLeader)
+		wantErr(t, err, hasp.ErrNotHeld)
 
 		ctx, cancel := context.WithCancel(t.Context())
 		var seen []string

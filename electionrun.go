@@ -31,8 +31,8 @@ import (
 //     else;
 //   - lead returns an error in a term that was not lost. If the next term may do better, log it and
 //     return nil;
-//   - a campaign fails with what no repetition cures: bad input ([ErrInvalidName],
-//     [ErrInvalidOption]), a store without elections ([ErrUnsupported]), a name that is in use as
+//   - a campaign fails with what no repetition cures: bad input
+//     ([ErrInvalidOption]), a store without elections ([ErrUnsupported]), a name that is in use as
 //     another kind of lock ([ErrMismatch]), a context that holds the name already ([ErrDeadlock]),
 //     a closed client ([ErrClosed]), credentials that the store does not know ([ErrInvalidOption]
 //     as well), or a refusal of the store ([ErrRefused]) before the first term.
@@ -110,7 +110,7 @@ func (t *Term) lostBy(err error) bool {
 
 // hopeless reports errors of a Lock or Campaign that the same call will meet again.
 func hopeless(err error) bool {
-	return final(err) || errors.Is(err, ErrInvalidName) || errors.Is(err, ErrClosed) || errors.Is(err, ErrDeadlock)
+	return final(err) || errors.Is(err, ErrClosed) || errors.Is(err, ErrDeadlock)
 }
 
 // logUnheard logs what a caller does not get as an error, and no observer was told.

@@ -243,7 +243,7 @@ func TestRunThatCannotLead(t *testing.T) {
 		}
 		wantErr(t, c.Election("a").Run(t.Context(), nil, nil), hasp.ErrInvalidOption)
 		wantErr(t, c.Election("a").Run(noContext, nil, never), hasp.ErrInvalidOption)
-		wantErr(t, run(c, "", nil), hasp.ErrInvalidName)
+		wantErr(t, run(c, "", nil), hasp.ErrInvalidOption)
 		wantErr(t, run(c, "a", make([]byte, 2000)), hasp.ErrInvalidOption)
 		if n := b.opens.Load(); n != 0 {
 			t.Error("the store was asked")

@@ -16,7 +16,8 @@ var (
 	ErrBusy = errors.New("busy")
 	// ErrLost: the lease ended before Release. The *LostError says why.
 	ErrLost = errors.New("lock lost")
-	// ErrNotHeld: there is no lease to release: it was released before, or is nil.
+	// ErrNotHeld: there is nothing to release, since it was released before or is nil; no entry to
+	// evict; or no leader.
 	ErrNotHeld = errors.New("not held")
 	// ErrUnknown: the request may or may not have reached the store. hasp goes on
 	// cleaning up in the background; at the latest the TTL does.
@@ -30,14 +31,11 @@ var (
 	// ErrRefused: the store answered that it will not do it: no permission, memory or disk
 	// full, read-only. Nothing was changed.
 	ErrRefused = driver.ErrRefused
-	// ErrInvalidName: the lock name breaks the rules of [ValidateName].
-	ErrInvalidName = errors.New("invalid lock name")
-	// ErrInvalidOption: a setting is wrong. Nothing was sent.
+	// ErrInvalidOption: a setting or the lock's name ([driver.CheckName]) is wrong. Nothing was
+	// sent.
 	ErrInvalidOption = driver.ErrInvalid
 	// ErrClosed: the client was closed.
 	ErrClosed = driver.ErrClosed
-	// ErrNoLeader: there is no leader at the moment.
-	ErrNoLeader = errors.New("no leader")
 )
 
 // LockError says which lock, on which store, an error is about.
@@ -55,33 +53,41 @@ func (e *LockError) Error() string {
 // Unwrap returns the cause.
 func (e *LockError) Unwrap() error { return e.Err }
 
-// BusyError is the error of a Try when the lock is taken. It wraps ErrBusy.
+// BusyError says who was in the way: of a Try that found the lock taken, and then it wraps ErrBusy;
+// or of a Lock that waited until its context's deadline, and then it wraps
+// context.DeadlineExceeded. Without that knowledge (the lock was just passed on, the store did not
+// answer) such a Lock returns the context's error alone.
 type BusyError struct {
-	// Holder is in the way. It is the zero Owner where the store did not name it in the
-	// same answer; [Client.Inspect] asks.
+	// Holder is in the way: the first, of a lock that several hold. It is the zero Owner where the
+	// store did not name it in the answer to a Try; [Client.Inspect] asks.
 	Holder Owner
+
+	ID    string    // of that holder's entry, for [Client.Evict]; "" after a Try
+	Since time.Time // when it asked for the lock, by its own clock; zero if that is not known
 
 	// Quarantine is for how long the store grants nothing, because it may have forgotten
 	// locks (see docs/GUARANTEES.md); 0 if another client is in the way.
 	Quarantine time.Duration
+
+	Err error
 }
 
 func (e *BusyError) Error() string {
+	s := e.Err.Error() + "; held by another"
 	if e.Quarantine > 0 {
-		return "busy: " + quarantineText(e.Quarantine)
+		return fmt.Sprintf("%v; the store may have forgotten locks, and grants none for another %s", e.Err, e.Quarantine.Round(time.Millisecond))
 	}
-	if e.Holder == (Owner{}) {
-		return "busy: held by another"
+	if e.Holder != (Owner{}) {
+		s = e.Err.Error() + "; held by " + e.Holder.String()
 	}
-	return "busy: held by " + e.Holder.String()
+	if !e.Since.IsZero() {
+		s += ", which asked for it at " + e.Since.Format(time.RFC3339)
+	}
+	return s
 }
 
-func quarantineText(left time.Duration) string {
-	return fmt.Sprintf("the store may have forgotten locks, and grants none for another %s", left.Round(time.Millisecond))
-}
-
-// Unwrap returns ErrBusy.
-func (e *BusyError) Unwrap() error { return ErrBusy }
+// Unwrap returns ErrBusy or the context's error.
+func (e *BusyError) Unwrap() error { return e.Err }
 
 // Reason says how a lease was lost.
 type Reason string
@@ -161,27 +167,6 @@ func (e *storeError) As(target any) bool { return errors.As(e.err, target) }
 // wait a request and is old when it is needed; a method that asks later, when the holder is
 // another.
 
-// WaitError is the error of a Lock that waited for its turn until its context's deadline. It wraps
-// context.DeadlineExceeded, and it says who was in the way then. Without that knowledge (the lock
-// was just passed on, the store did not answer) Lock returns the context's error alone.
-type WaitError struct {
-	Holder Owner     // the first, of a lock that several hold
-	ID     string    // of that holder's entry, for [Client.Evict]
-	Since  time.Time // when it asked for the lock, by its own clock; zero if the store does not know
-	Err    error
-}
-
-func (e *WaitError) Error() string {
-	s := e.Err.Error() + "; held by " + e.Holder.String()
-	if !e.Since.IsZero() {
-		s += ", which asked for it at " + e.Since.Format(time.RFC3339)
-	}
-	return s
-}
-
-// Unwrap returns the context's error.
-func (e *WaitError) Unwrap() error { return e.Err }
-
 const (
 	// holderBound is for how long a Lock that is over its deadline waits for the name of the
 	// holder: its caller wants to go on. One round trip, in good health.
@@ -207,5 +192,5 @@ func (c *Client) overdue(ctx context.Context, r *request, err error) error {
 		return err
 	}
 	h := q.Holders[0]
-	return &WaitError{Holder: h.Owner, ID: h.ID, Since: h.Since, Err: err}
+	return &BusyError{Holder: h.Owner, ID: h.ID, Since: h.Since, Err: err}
 }

@@ -12,16 +12,14 @@ type EventKind string
 
 // The kinds of events.
 const (
-	EventWaiting     EventKind = "waiting"      // an acquisition did not get the lock at once
-	EventAcquired    EventKind = "acquired"     // Wait: how long it took
-	EventBusy        EventKind = "busy"         // a try found the lock taken
-	EventFailed      EventKind = "failed"       // an acquisition ended without the lock; Err says why
-	EventReleased    EventKind = "released"     // Hold: how long it was held; Err, if it was lost or the outcome is unknown
-	EventLost        EventKind = "lost"         // Hold, and Err is the *LostError
-	EventRequeued    EventKind = "requeued"     // a waiter's place went with its session; it queues again
-	EventRenewed     EventKind = "renewed"      // of the session; Remaining: trust left; Took
-	EventRenewFailed EventKind = "renew failed" // of the session; Remaining, Took and Err
-	EventWarning     EventKind = "warning"      // of the client, once: Err says which of the store's settings breaks a promise
+	EventWaiting  EventKind = "waiting"  // an acquisition did not get the lock at once
+	EventAcquired EventKind = "acquired" // Wait: how long it took
+	EventFailed   EventKind = "failed"   // an acquisition ended without the lock; Err says why, ErrBusy if a try found it taken
+	EventReleased EventKind = "released" // Hold: how long it was held; Err, if it was lost or the outcome is unknown
+	EventLost     EventKind = "lost"     // Hold, and Err is the *LostError
+	EventRequeued EventKind = "requeued" // a waiter's place went with its session; it queues again
+	EventRenewed  EventKind = "renewed"  // of the session; Remaining: trust left; Took; Err, if it failed
+	EventWarning  EventKind = "warning"  // of the client, once: Err says which of the store's settings breaks a promise
 )
 
 // Event is told to an Observer.
@@ -31,7 +29,7 @@ type Event struct {
 	Backend string
 	Name    string // of the lock; empty for events of the session
 
-	// What was asked for, where an acquisition ends (acquired, busy, failed): Op is "lock",
+	// What was asked for, where an acquisition ends (acquired, failed): Op is "lock",
 	// "read-lock", "acquire", "campaign for" and so on, or "try ..." of these; Units of Capacity
 	// are 1 for a reader, k for a semaphore's permits, all for a mutex, a writer and a candidate.
 	Op              string
@@ -75,8 +73,8 @@ func (o slogObserver) Observe(e Event) {
 	switch {
 	case e.Kind == EventLost, e.Kind == EventReleased && errors.Is(e.Err, ErrLost):
 		level = slog.LevelError
-	case e.Kind == EventRenewFailed, e.Kind == EventFailed, e.Kind == EventRequeued, e.Kind == EventWarning,
-		e.Kind == EventReleased && e.Err != nil:
+	case e.Kind == EventFailed && errors.Is(e.Err, ErrBusy):
+	case e.Err != nil:
 		level = slog.LevelWarn
 	}
 	ctx := e.Context

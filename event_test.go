@@ -81,7 +81,7 @@ func TestEvents(t *testing.T) {
 		}
 		l = (<-waiting).lease
 		kinds, events = rec.take()
-		if !slices.Equal(kinds, []hasp.EventKind{hasp.EventBusy, hasp.EventWaiting, hasp.EventRenewed, hasp.EventAcquired}) {
+		if !slices.Equal(kinds, []hasp.EventKind{hasp.EventFailed, hasp.EventWaiting, hasp.EventRenewed, hasp.EventAcquired}) {
 			t.Fatalf("events %v", kinds)
 		}
 		if events[3].Wait != 3*time.Second {
@@ -92,7 +92,7 @@ func TestEvents(t *testing.T) {
 		<-l.Lost()
 		synctest.Wait()
 		kinds, events = rec.take()
-		if kinds[0] != hasp.EventRenewFailed || events[0].Remaining <= 0 || events[0].Err == nil {
+		if kinds[0] != hasp.EventRenewed || events[0].Remaining <= 0 || events[0].Err == nil {
 			t.Errorf("%+v", events[0])
 		}
 		last := slices.Index(kinds, hasp.EventLost)

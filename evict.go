@@ -41,7 +41,7 @@ func (c *Client) evict(ctx context.Context, name, id, why string) error {
 	case !ok:
 		return fmt.Errorf("%w: it cannot remove another client's entry", ErrUnsupported)
 	}
-	if err := errors.Join(ValidateName(name), checkNote(why)); err != nil {
+	if err := errors.Join(driver.CheckName(name), checkNote(why)); err != nil {
 		return err
 	}
 	// By the writer's clock, for people.
@@ -84,7 +84,7 @@ func (c *Client) lastEviction(ctx context.Context, name string) (*Eviction, erro
 	case !ok:
 		return nil, fmt.Errorf("%w: it cannot take a lock away", ErrUnsupported)
 	}
-	if err := ValidateName(name); err != nil {
+	if err := driver.CheckName(name); err != nil {
 		return nil, err
 	}
 	note, err := r.LastEviction(ctx, name)
@@ -116,17 +116,12 @@ func AskHolder(why string) LockOption {
 // that asks, with its owner and the reason (Owner.Asks). f runs on a separate goroutine and may
 // release the lease.
 //
-// It costs a watch on the name while the lock is held, and a look at its queue after each
-// change; on a store that cannot be watched a look each second.
-func Revocable(f func(by Owner)) LockOption {
-	return func(c *lockConfig) { c.revoked = f }
-}
-
-// RevocableAtRenewal is [Revocable] without a watch: it looks at the name's queue when a renewal is
-// due, each third of the TTL, also where the store needs no renewals. A request is told that much
-// later, and a lock that is held for less is not looked at.
-func RevocableAtRenewal(f func(by Owner)) LockOption {
-	return func(c *lockConfig) { c.revoked, c.revokedUnwatched = f, true }
+// If every is 0, that costs a watch on the name while the lock is held, and a look at its queue
+// after each change; on a store that cannot be watched a look each second. Otherwise it costs a
+// look every so often: a request is told that much later, and a lock that is held for less is not
+// looked at.
+func Revocable(every time.Duration, f func(by Owner)) LockOption {
+	return func(c *lockConfig) { c.revoked, c.revokedEvery = f, every }
 }
 
 // listen tells f who asks for the lock, for as long as the lease is held.
@@ -146,8 +141,8 @@ func (c *Client) listen(l *Lease, r *request) {
 		told = asking
 	}
 	ctx := l.Context()
-	if r.revokedUnwatched {
-		for sleep(ctx, c.cfg.ttl/3) {
+	if r.revokedEvery > 0 {
+		for sleep(ctx, r.revokedEvery) {
 			if q, err := c.inspect(ctx, l.Name(), 0); err == nil { // else it looks again
 				tell(q)
 			}

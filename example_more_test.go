@@ -159,7 +159,7 @@ func ExampleRevocable() {
 	defer deploy.Close()
 
 	asked := make(chan hasp.Owner)
-	lease, _ := batch.Mutex("cluster", hasp.Revocable(func(by hasp.Owner) { asked <- by })).Lock(ctx)
+	lease, _ := batch.Mutex("cluster", hasp.Revocable(0, func(by hasp.Owner) { asked <- by })).Lock(ctx)
 	go func() {
 		by := <-asked
 		fmt.Printf("%s asks: %s\n", by, by.Asks)

@@ -78,7 +78,7 @@ func (c *Client) inspect(ctx context.Context, name string, limit int) (Queue, er
 	if ctx == nil {
 		return q, c.wrap(ctx, "inspect", name, errNilContext)
 	}
-	if err := ValidateName(name); err != nil {
+	if err := driver.CheckName(name); err != nil {
 		return q, c.wrap(ctx, "inspect", name, err)
 	}
 	if c.isClosed() {

@@ -44,7 +44,7 @@ func (p part) compare(o part) int {
 func (p part) same(o part) bool { return p.name == o.name }
 
 func (c *Client) part(l Locker, h *handle, units int64, err error) part {
-	return part{l, c, h.name, units, h.capacity, cmp.Or(err, ValidateName(h.name))}
+	return part{l, c, h.name, units, h.capacity, cmp.Or(err, driver.CheckName(h.name))}
 }
 
 // LockAll waits until it holds all the locks, or none: if it fails, what it had is

@@ -29,7 +29,7 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 //
 // If ctx ends, Lock returns at once with an error that wraps ctx's, and what it left in
 // the store is removed in the background. After a deadline it asks who holds the lock, for at
-// most 100 ms, and says so: see [WaitError]. If the store cannot be reached when Lock
+// most 100 ms, and says so: see [BusyError]. If the store cannot be reached when Lock
 // begins, the error is returned as soon as that is known (at the latest after the TTL,
 // wrapping ErrUnknown); once waiting in the queue, Lock outlasts an outage of the store
 // and queues up again if its place was lost.

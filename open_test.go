@@ -64,7 +64,7 @@ func TestOptions(t *testing.T) {
 		"TTL negative":        hasp.WithTTL(-time.Second),
 		"TTL too short":       hasp.WithTTL(100 * time.Millisecond),
 		"guard 0":             hasp.WithSafetyMargin(0),
-		"guard of the TTL":    hasp.WithSafetyMargin(hasp.DefaultTTL),
+		"guard of the TTL":    hasp.WithSafetyMargin(10 * time.Second),
 		"owner with an essay": hasp.WithOwner(hasp.Owner{User: strings.Repeat("x", 1025)}),
 		"owner's long note":   hasp.WithOwner(hasp.Owner{Note: strings.Repeat("x", 1025)}),
 	} {
@@ -146,15 +146,15 @@ var fixedWords = func() string {
 	return strings.Join(words, "\n")
 }()
 
-func FuzzValidateName(f *testing.F) {
+func FuzzCheckName(f *testing.F) {
 	f.Add("orders/42")
 	f.Add("")
 	f.Add("a\x00")
 	f.Add(strings.Repeat("ü", 257))
 	f.Fuzz(func(t *testing.T, name string) {
 		valid := name != "" && len(name) <= 512 && strings.ToValidUTF8(name, "\x00") == name && !strings.Contains(name, "\x00")
-		if got := hasp.ValidateName(name) == nil; got != valid {
-			t.Errorf("ValidateName(%q) accepted: %t", name, got)
+		if got := driver.CheckName(name) == nil; got != valid {
+			t.Errorf("CheckName(%q) accepted: %t", name, got)
 		}
 	})
 }

@@ -20,7 +20,7 @@ func TestEvict(t *testing.T) {
 		synctest.Wait()
 		wantErr(t, other.Evict(t.Context(), "a", "unknown", "why"), hasp.ErrNotHeld)
 		wantErr(t, other.Evict(t.Context(), "a", "", "why"), hasp.ErrInvalidOption)
-		wantErr(t, other.Evict(t.Context(), "", l.ID(), "why"), hasp.ErrInvalidName)
+		wantErr(t, other.Evict(t.Context(), "", l.ID(), "why"), hasp.ErrInvalidOption)
 		wantErr(t, other.Evict(noContext, "a", l.ID(), "why"), hasp.ErrInvalidOption)
 		wantErr(t, c.Evict(t.Context(), "a", l.ID(), "why"), hasp.ErrUnsupported) // spoiled has no such method
 		if !l.Held() {
@@ -42,7 +42,7 @@ func TestRevocable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c, other := pair(t)
 		asked := make(chan hasp.Owner, 9)
-		l, err := c.Mutex("a", hasp.Revocable(func(by hasp.Owner) { asked <- by })).Lock(t.Context())
+		l, err := c.Mutex("a", hasp.Revocable(0, func(by hasp.Owner) { asked <- by })).Lock(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +204,7 @@ func TestHiddenWaiters(t *testing.T) {
 		b := memlock.New().Backend()
 		c, seeing := client(t, queueless{b, b.(driver.Namer)}), client(t, b)
 		for what, opt := range map[string]hasp.LockOption{
-			"AskHolder": hasp.AskHolder("why"), "Revocable": hasp.Revocable(func(hasp.Owner) {}), "AtRenewal": hasp.RevocableAtRenewal(func(hasp.Owner) {}),
+			"AskHolder": hasp.AskHolder("why"), "Revocable": hasp.Revocable(0, func(hasp.Owner) {}), "AtRenewal": hasp.Revocable(10*time.Second, func(hasp.Owner) {}),
 			"FailOnDeadlock": hasp.FailOnDeadlock(time.Second),
 		} {
 			if _, err := c.Mutex("a", opt).TryLock(t.Context()); !errors.Is(err, hasp.ErrUnsupported) {

@@ -3,15 +3,14 @@ package hasp
 import (
 	"fmt"
 	"time"
-	"unicode/utf8"
 
 	"github.com/hasplock/hasp/driver"
 )
 
-// DefaultTTL is the TTL that a client asks of its store by default: long enough for
+// defaultTTL is the TTL that a client asks of its store by default: long enough for
 // a garbage collection, a failover of the store or a lost packet, short enough that a
 // crashed holder is not missed.
-const DefaultTTL = 10 * time.Second
+const defaultTTL = 10 * time.Second
 
 // minMargin is the least time between the end of our trust and the earliest moment the
 // store may hand the lock on.
@@ -35,7 +34,7 @@ type Option func(*config) error
 // time a crashed holder blocks others, and, less the safety margin, the longest outage a holder
 // survives. Stores may grant another (ZooKeeper bounds it; etcd refuses what is not whole seconds
 // from 2 s on); hasp counts with what was granted. Stores that are bound to the process (file) have
-// no TTL and ignore it. Default: DefaultTTL.
+// no TTL and ignore it. Default: 10 s.
 func WithTTL(d time.Duration) Option {
 	return func(c *config) error {
 		if d <= 0 {
@@ -90,7 +89,7 @@ func WithObserver(o Observer) Option {
 }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{ttl: DefaultTTL, owner: self()}
+	c := config{ttl: defaultTTL, owner: self()}
 	for _, opt := range opts {
 		if err := opt(&c); err != nil {
 			return c, err
@@ -150,12 +149,12 @@ type lockConfig struct {
 
 // requestOptions are the options that concern each acquisition, and travel with its Request.
 type requestOptions struct {
-	reentrant        bool
-	limits           limits
-	holds            []string      // see Holding
-	revoked          func(Owner)   // see Revocable
-	revokedUnwatched bool          // see RevocableAtRenewal
-	deadlock         time.Duration // see FailOnDeadlock
+	reentrant    bool
+	limits       limits
+	holds        []string    // see Holding
+	revoked      func(Owner) // see Revocable
+	revokedEvery time.Duration
+	deadlock     time.Duration // see FailOnDeadlock
 }
 
 // Note says what the lock is held for. Others see it as the holder's, in [Client.Inspect]
@@ -174,26 +173,6 @@ func checkNote(note string) error {
 func checkValue(value []byte) error {
 	if len(value) > maxValue {
 		return fmt.Errorf("%w: a published value has at most %d bytes (this one has %d)", ErrInvalidOption, maxValue, len(value))
-	}
-	return nil
-}
-
-// ValidateName reports whether a lock name is usable: 1 to 512 bytes of valid UTF-8
-// without NUL. The rule is the same on every store; nothing else about a name matters,
-// and names that differ in any byte are different locks.
-func ValidateName(name string) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("%w: it is empty", ErrInvalidName)
-	case len(name) > 512:
-		return fmt.Errorf("%w: it has %d bytes, at most 512 are allowed", ErrInvalidName, len(name))
-	case !utf8.ValidString(name):
-		return fmt.Errorf("%w: it is not valid UTF-8", ErrInvalidName)
-	}
-	for i := range len(name) {
-		if name[i] == 0 {
-			return fmt.Errorf("%w: it contains a NUL byte", ErrInvalidName)
-		}
 	}
 	return nil
 }

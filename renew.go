@@ -39,7 +39,7 @@ func (s *session) renew() {
 			if !slow(err) {
 				wait = failures.next()
 			}
-			s.client.event(Event{Kind: EventRenewFailed, Remaining: margin, Took: took, Err: err})
+			s.client.event(Event{Kind: EventRenewed, Remaining: margin, Took: took, Err: err})
 		}
 	}
 }

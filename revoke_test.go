@@ -17,7 +17,7 @@ func TestRevocableByManyInTurn(t *testing.T) {
 		store := memlock.New()
 		c, other, third := client(t, store.Backend()), client(t, store.Backend()), client(t, store.Backend())
 		asked := make(chan string, 9)
-		if _, err := c.Mutex("a", hasp.Revocable(func(by hasp.Owner) { asked <- by.Asks })).Lock(t.Context()); err != nil {
+		if _, err := c.Mutex("a", hasp.Revocable(0, func(by hasp.Owner) { asked <- by.Asks })).Lock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		stays, stop := context.WithCancel(t.Context())
@@ -42,9 +42,9 @@ func TestRevocableByManyInTurn(t *testing.T) {
 	})
 }
 
-// Without a watch a request is heard when a renewal is due, once, and Inspect shows which holder
+// Without a watch a request is heard at the next look, once, and Inspect shows which holder
 // listens.
-func TestRevocableAtRenewal(t *testing.T) {
+func TestRevocableUnwatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		client := func() *hasp.Client {
@@ -58,7 +58,7 @@ func TestRevocableAtRenewal(t *testing.T) {
 		c := client()
 		asked := make(chan hasp.Owner, 9)
 		for name, opts := range map[string][]hasp.LockOption{
-			"listens": {hasp.RevocableAtRenewal(func(by hasp.Owner) { asked <- by })}, "deaf": nil,
+			"listens": {hasp.Revocable(10*time.Second, func(by hasp.Owner) { asked <- by })}, "deaf": nil,
 		} {
 			if _, err := c.Mutex(name, opts...).Lock(t.Context()); err != nil {
 				t.Fatal(err)

@@ -46,7 +46,7 @@ func TestTimeoutNamesTheHolder(t *testing.T) {
 		}()
 		took, err := lock(10 * time.Second)
 		for _, err := range []error{err, <-behind} {
-			var w *hasp.WaitError
+			var w *hasp.BusyError
 			if !errors.As(err, &w) || w.ID != held.ID() || w.Holder.Note != "make deploy" || w.Since.IsZero() ||
 				!errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "deadline exceeded; held by ") {
 				t.Errorf("timed out: %v", err)
@@ -58,13 +58,13 @@ func TestTimeoutNamesTheHolder(t *testing.T) {
 
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		if _, err := c.Mutex("a").Lock(ctx); errors.As(err, new(*hasp.WaitError)) || !errors.Is(err, context.Canceled) {
+		if _, err := c.Mutex("a").Lock(ctx); errors.As(err, new(*hasp.BusyError)) || !errors.Is(err, context.Canceled) {
 			t.Errorf("cancelled: %v", err)
 		}
 
 		heal := make(chan func(), 1)
 		time.AfterFunc(2*time.Second, func() { heal <- store.Cut() })
-		if took, err := lock(5 * time.Second); errors.As(err, new(*hasp.WaitError)) || took > 5*time.Second+100*time.Millisecond {
+		if took, err := lock(5 * time.Second); errors.As(err, new(*hasp.BusyError)) || took > 5*time.Second+100*time.Millisecond {
 			t.Errorf("with a silent store: %v after %s", err, took)
 		}
 		(<-heal)()

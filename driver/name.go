@@ -3,9 +3,30 @@ package driver
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 )
+
+// CheckName reports whether a lock name is usable: 1 to 512 bytes of valid UTF-8
+// without NUL. The rule is the same on every store; nothing else about a name matters,
+// and names that differ in any byte are different locks.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: the name is empty", ErrInvalid)
+	case len(name) > 512:
+		return fmt.Errorf("%w: the name has %d bytes, and at most 512 are allowed", ErrInvalid, len(name))
+	case !utf8.ValidString(name):
+		return fmt.Errorf("%w: the name is not valid UTF-8", ErrInvalid)
+	}
+	for i := range len(name) {
+		if name[i] == 0 {
+			return fmt.Errorf("%w: the name contains a NUL byte", ErrInvalid)
+		}
+	}
+	return nil
+}
 
 // hashMark starts an encoded name that is a hash. EncodeName never produces it
 // otherwise: '~' is not in its alphabet.

@@ -36,12 +36,12 @@ func testBadNames(e *env) {
 	} {
 		for kind, lock := range e.everyKind(c, name) {
 			_, err := lock(e.ctx())
-			e.wantErr(kind+" of a name that is "+what, err, hasp.ErrInvalidName)
+			e.wantErr(kind+" of a name that is "+what, err, hasp.ErrInvalidOption)
 		}
 		_, err := c.Inspect(e.ctx(), name)
-		e.wantErr("inspect of a name that is "+what, err, hasp.ErrInvalidName)
+		e.wantErr("inspect of a name that is "+what, err, hasp.ErrInvalidOption)
 		err = c.Do(e.ctx(), name, func(context.Context) error { return nil })
-		e.wantErr("do under a name that is "+what, err, hasp.ErrInvalidName)
+		e.wantErr("do under a name that is "+what, err, hasp.ErrInvalidOption)
 	}
 	c.untouched()
 }

@@ -120,7 +120,7 @@ func testFollow(e *env) {
 func testAsked(e *env) {
 	name, c, other := e.name(), e.client(), e.client()
 	asked := make(chan hasp.Owner, 1)
-	l := e.must(c.Mutex(name, hasp.Revocable(func(by hasp.Owner) { asked <- by })).Lock(e.ctx()))
+	l := e.must(c.Mutex(name, hasp.Revocable(0, func(by hasp.Owner) { asked <- by })).Lock(e.ctx()))
 	next := other.queue(other.Mutex(name, hasp.AskHolder("the deploy cannot wait"), hasp.Note("deploy")).Lock)
 	select {
 	case by := <-asked:

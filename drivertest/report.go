@@ -66,7 +66,7 @@ func (e *env) describeFailure() {
 
 func (c *client) lastEvents(n int) string {
 	c.mu.Lock()
-	events := slices.DeleteFunc(slices.Clone(c.events), func(ev hasp.Event) bool { return ev.Kind == hasp.EventRenewed })
+	events := slices.DeleteFunc(slices.Clone(c.events), func(ev hasp.Event) bool { return ev.Kind == hasp.EventRenewed && ev.Err == nil })
 	c.mu.Unlock()
 	if len(events) == 0 {
 		return "nothing"

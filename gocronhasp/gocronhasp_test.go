@@ -215,7 +215,7 @@ func TestElectorTellsWhyItDoesNotLead(t *testing.T) {
 		value []byte
 		want  error
 	}{
-		"a wrong name":         {"", nil, hasp.ErrInvalidName},
+		"a wrong name":         {"", nil, hasp.ErrInvalidOption},
 		"a value too long":     {"leader", make([]byte, 2000), hasp.ErrInvalidOption},
 		"a store that is full": {"full", nil, hasp.ErrRefused},
 	} {

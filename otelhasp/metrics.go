@@ -169,7 +169,7 @@ func ofRenewal(store, result string) metric.MeasurementOption {
 
 // Observe is hasp.Observer's.
 func (m *Metrics) Observe(e hasp.Event) {
-	if e.Kind == hasp.EventRenewed || e.Kind == hasp.EventRenewFailed {
+	if e.Kind == hasp.EventRenewed {
 		m.renewed(e)
 		return
 	}
@@ -182,7 +182,7 @@ func (m *Metrics) Observe(e hasp.Event) {
 		m.wait.Record(ctx, e.Wait.Seconds(), l.all())
 		l.held.Add(1)
 		fallthrough
-	case hasp.EventBusy, hasp.EventFailed:
+	case hasp.EventFailed:
 		m.acquisitions.Add(ctx, 1, l.with("hasp.result", outcome))
 	case hasp.EventRequeued:
 		m.requeued.Add(ctx, 1, l.all())

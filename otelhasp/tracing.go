@@ -1,6 +1,7 @@
 package otelhasp
 
 import (
+	"errors"
 	"strconv"
 	"time"
 
@@ -52,11 +53,11 @@ func (t *Tracing) acquisition(e hasp.Event) {
 	_, span := t.tracer.Start(e.Context, "hasp "+e.Op, trace.WithTimestamp(time.Now().Add(-e.Wait)),
 		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes...))
 	defer span.End()
-	switch e.Kind {
-	case hasp.EventAcquired:
+	switch {
+	case e.Err == nil:
 		// As a string: JSON and most viewers lose the last digits of such a number.
 		span.SetAttributes(attribute.String("hasp.token", strconv.FormatUint(e.Token, 10)))
-	case hasp.EventBusy:
+	case errors.Is(e.Err, hasp.ErrBusy):
 		span.SetAttributes(attribute.Bool("hasp.busy", true)) // an answer, not an error
 	default:
 		span.RecordError(e.Err)
@@ -71,7 +72,7 @@ func (t *Tracing) Observe(e hasp.Event) {
 		return // of the session, and so of no span
 	}
 	switch e.Kind {
-	case hasp.EventAcquired, hasp.EventBusy, hasp.EventFailed:
+	case hasp.EventAcquired, hasp.EventFailed:
 		t.acquisition(e)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -32,7 +33,7 @@ func names(c prometheus.Collector) (all []string) {
 }
 
 func queues(t *testing.T) prometheus.Collector {
-	return promhasp.Queues(testkit.ClientOn(t, memlock.New().Backend(), hasp.WithTTL(hasp.DefaultTTL)), 0)
+	return promhasp.Queues(testkit.ClientOn(t, memlock.New().Backend(), hasp.WithTTL(10*time.Second)), 0)
 }
 
 // onlyExporters are the metrics that hasp exporter has and this package has not.

@@ -149,7 +149,7 @@ func (m *Metrics) Observe(e hasp.Event) {
 	}
 	outcome := metering.Outcome(e)
 	switch e.Kind {
-	case hasp.EventAcquired, hasp.EventBusy, hasp.EventFailed:
+	case hasp.EventAcquired, hasp.EventFailed:
 		m.acquisitions.WithLabelValues(with(outcome)...).Inc()
 		if e.Kind == hasp.EventAcquired {
 			m.wait.WithLabelValues(lock...).Observe(e.Wait.Seconds())
@@ -165,7 +165,7 @@ func (m *Metrics) Observe(e hasp.Event) {
 		ended.WithLabelValues(with(outcome)...).Inc()
 		m.hold.WithLabelValues(lock...).Observe(e.Hold.Seconds())
 		m.held.WithLabelValues(lock...).Dec()
-	case hasp.EventRenewed, hasp.EventRenewFailed:
+	case hasp.EventRenewed:
 		m.renewals.WithLabelValues(e.Backend, outcome).Inc()
 		m.renewal.WithLabelValues(e.Backend).Observe(e.Took.Seconds())
 		m.margin.WithLabelValues(e.Backend).Set(e.Remaining.Seconds())

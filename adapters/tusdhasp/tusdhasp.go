@@ -19,6 +19,7 @@ import (
 	"github.com/tus/tusd/v2/pkg/handler"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 )
 
 // ReleaseTimeout bounds Unlock, which has no context. A release that gets no answer in this time
@@ -36,7 +37,7 @@ func New(c *hasp.Client, opts ...hasp.LockOption) *Locker { return &Locker{c, op
 
 // NewLock returns the lock of an upload, which is not held yet.
 func (l *Locker) NewLock(id string) (handler.Lock, error) {
-	return &lock{locker: l, name: "tusd/" + id}, hasp.ValidateName("tusd/" + id)
+	return &lock{locker: l, name: "tusd/" + id}, driver.CheckName("tusd/" + id)
 }
 
 type lock struct {
@@ -49,7 +50,7 @@ type lock struct {
 // another request wants the upload, and when the lock is lost.
 func (l *lock) Lock(ctx context.Context, requestUnlock func()) error {
 	opts := append([]hasp.LockOption{hasp.AskHolder("another request for this upload"),
-		hasp.Revocable(func(hasp.Owner) { requestUnlock() })}, l.locker.opts...)
+		hasp.Revocable(0, func(hasp.Owner) { requestUnlock() })}, l.locker.opts...)
 	lease, err := l.locker.client.Mutex(l.name, opts...).Lock(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:

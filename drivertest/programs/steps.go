@@ -173,7 +173,7 @@ func (r *run) options(a *acquisition) []hasp.LockOption {
 	add(o.MaxHold > 0, func() hasp.LockOption { return hasp.MaxHold(o.MaxHold) })
 	add(o.Stall > 0, func() hasp.LockOption { return hasp.StallAfter(o.Stall) })
 	add(o.Ask, func() hasp.LockOption { return hasp.AskHolder("a program asks") })
-	add(o.Revocable, func() hasp.LockOption { return hasp.Revocable(func(hasp.Owner) {}) })
+	add(o.Revocable, func() hasp.LockOption { return hasp.Revocable(0, func(hasp.Owner) {}) })
 	add(o.Deadlock, func() hasp.LockOption { return hasp.FailOnDeadlock(r.base / 10) })
 	return opts
 }

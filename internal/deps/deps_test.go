@@ -123,7 +123,7 @@ var mayImport = map[string][]string{
 	// Locks of other libraries, each in a package that links that library alone.
 	"./adapters/goosehasp":          {".", "./adapters/internal/held", "github.com/pressly/goose/v3"},
 	"./adapters/certmagichasp":      {".", "./adapters/internal/held", "github.com/caddyserver/certmagic"},
-	"./adapters/tusdhasp":           {".", "github.com/tus/tusd/v2"},
+	"./adapters/tusdhasp":           {".", "./driver", "github.com/tus/tusd/v2"}, // the driver: to check a name
 	"./adapters/cronhasp":           {".", "github.com/robfig/cron/v3"},
 	"./adapters/internal/held":      {"."},
 	"./adapters/internal/processes": {"."}, // tests only

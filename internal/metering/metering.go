@@ -14,7 +14,7 @@ import (
 // The results of Outcome for the events that one counter counts. The counters begin with all of
 // these at 0: see both packages for why.
 var (
-	Acquisitions = []string{string(hasp.EventAcquired), string(hasp.EventBusy), string(hasp.EventFailed)}
+	Acquisitions = []string{string(hasp.EventAcquired), "busy", string(hasp.EventFailed)}
 	Releases     = []string{"confirmed", "unknown", "lost"}
 	Renewals     = []string{"ok", "failed"}
 	Losses       = []string{
@@ -31,7 +31,10 @@ var Buckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1
 // error's text. It is "" for events that end nothing.
 func Outcome(e hasp.Event) string {
 	switch e.Kind {
-	case hasp.EventAcquired, hasp.EventBusy, hasp.EventFailed:
+	case hasp.EventAcquired, hasp.EventFailed:
+		if errors.Is(e.Err, hasp.ErrBusy) {
+			return "busy"
+		}
 		return string(e.Kind)
 	case hasp.EventReleased:
 		switch {
@@ -48,9 +51,10 @@ func Outcome(e hasp.Event) string {
 		}
 		return "unknown"
 	case hasp.EventRenewed:
+		if e.Err != nil {
+			return "failed"
+		}
 		return "ok"
-	case hasp.EventRenewFailed:
-		return "failed"
 	}
 	return ""
 }

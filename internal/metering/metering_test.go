@@ -26,14 +26,14 @@ func TestOutcome(t *testing.T) {
 		of    []string
 	}{
 		{hasp.Event{Kind: hasp.EventAcquired}, "acquired", metering.Acquisitions},
-		{hasp.Event{Kind: hasp.EventBusy, Err: hasp.ErrBusy}, "busy", metering.Acquisitions},
+		{hasp.Event{Kind: hasp.EventFailed, Err: hasp.ErrBusy}, "busy", metering.Acquisitions},
 		{hasp.Event{Kind: hasp.EventFailed, Err: hasp.ErrClosed}, "failed", metering.Acquisitions},
 		{hasp.Event{Kind: hasp.EventReleased}, "confirmed", metering.Releases},
 		{hasp.Event{Kind: hasp.EventReleased, Err: wrapped}, "lost", metering.Releases},
 		{hasp.Event{Kind: hasp.EventReleased, Err: hasp.ErrUnknown}, "unknown", metering.Releases},
 		{hasp.Event{Kind: hasp.EventLost, Err: &hasp.LostError{Reason: hasp.ReasonClockJump}}, "clock jump", metering.Losses},
 		{hasp.Event{Kind: hasp.EventRenewed}, "ok", metering.Renewals},
-		{hasp.Event{Kind: hasp.EventRenewFailed, Err: errors.New("no answer")}, "failed", metering.Renewals},
+		{hasp.Event{Kind: hasp.EventRenewed, Err: errors.New("no answer")}, "failed", metering.Renewals},
 		{hasp.Event{Kind: hasp.EventWaiting}, "", []string{""}},
 		{hasp.Event{Kind: hasp.EventRequeued}, "", []string{""}},
 	} {

@@ -86,7 +86,7 @@ func TestDeadAreObserved(t *testing.T) {
 			t.Errorf("50 dead names took %s", took)
 		}
 		died(t, c, "led")
-		if _, err := other.Election("led").Leader(t.Context()); !errors.Is(err, hasp.ErrNoLeader) {
+		if _, err := other.Election("led").Leader(t.Context()); !errors.Is(err, hasp.ErrNotHeld) {
 			t.Errorf("a dead leader: %v", err)
 		}
 		if _, err := other.Mutex("led").TryLock(t.Context()); err != nil { // it knows already

@@ -117,7 +117,7 @@ func TestPasswordAndTokenRenewal(t *testing.T) {
 type denials struct{ seen atomic.Bool }
 
 func (d *denials) Observe(ev hasp.Event) {
-	if ev.Kind == hasp.EventRenewFailed && errors.Is(ev.Err, driver.ErrRefused) {
+	if ev.Kind == hasp.EventRenewed && errors.Is(ev.Err, driver.ErrRefused) {
 		d.seen.Store(true)
 	}
 }

@@ -79,7 +79,9 @@ func (y *tally) Observe(ev hasp.Event) {
 	if y.count == nil {
 		y.count = map[hasp.EventKind]int{}
 	}
-	y.count[ev.Kind]++
+	if ev.Kind != hasp.EventRenewed || ev.Err == nil {
+		y.count[ev.Kind]++
+	}
 }
 
 func (y *tally) of(kind hasp.EventKind) int {

@@ -117,7 +117,7 @@ func TestFirstWaiterInQuarantine(t *testing.T) {
 		q := inspect()
 		var leads error
 		testkit.Until(t, "an answer", func() error {
-			if _, leads = c.Election("a").Leader(t.Context()); errors.Is(leads, hasp.ErrNoLeader) {
+			if _, leads = c.Election("a").Leader(t.Context()); errors.Is(leads, hasp.ErrNotHeld) {
 				return nil
 			}
 			return leads
@@ -125,7 +125,7 @@ func TestFirstWaiterInQuarantine(t *testing.T) {
 		if inspect().Quarantine == 0 { // it has ended meanwhile
 			break
 		}
-		if len(q.Holders) != 0 || len(q.Waiters) != 2 || q.Quarantine <= 0 || !errors.Is(leads, hasp.ErrNoLeader) {
+		if len(q.Holders) != 0 || len(q.Waiters) != 2 || q.Quarantine <= 0 || !errors.Is(leads, hasp.ErrNotHeld) {
 			t.Fatalf("in quarantine: %+v; leader: %v", q, leads)
 		}
 	}

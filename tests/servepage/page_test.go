@@ -144,7 +144,7 @@ func TestAskAndEvict(t *testing.T) {
 	redis := backends.StartRedis(t, backends.RedisOptions{})
 	c := testkit.Client(t, redis.URL())
 	asked := make(chan hasp.Owner, 1)
-	polite := lockWith(t, c, "polite", hasp.Revocable(func(by hasp.Owner) { asked <- by }))
+	polite := lockWith(t, c, "polite", hasp.Revocable(0, func(by hasp.Owner) { asked <- by }))
 	deaf := testkit.Lock(t, c, "deaf")
 	tab := open(t, haspserve.New(t, redis.URL()), 1200, 800)
 	say := func(reason string) {

@@ -18,6 +18,7 @@ import (
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
 )
 
@@ -162,8 +163,8 @@ func oneName(cmd *cobra.Command, args []string) (string, error) {
 }
 
 func checkName(name string) error {
-	if err := hasp.ValidateName(name); err != nil {
-		return usage("%v", err)
+	if err := driver.CheckName(name); err != nil {
+		return usage("%s", strings.TrimPrefix(err.Error(), hasp.ErrInvalidOption.Error()+": "))
 	}
 	return nil
 }

@@ -233,12 +233,11 @@ func TestFailureCodes(t *testing.T) {
 		err  error
 		want int
 	}{
-		{lockError(&hasp.BusyError{}), 75},
+		{lockError(&hasp.BusyError{Err: hasp.ErrBusy}), 75},
 		{&hasp.LostError{}, 76},
 		{lockError(hasp.ErrUnknown), 69},
 		{errors.New("connection refused"), 69},
 		{context.DeadlineExceeded, 69},
-		{lockError(hasp.ErrInvalidName), 64},
 		{lockError(hasp.ErrMismatch), 78},
 		{hasp.ErrUnsupported, 78},
 		{hasp.ErrInvalidOption, 78},

@@ -93,10 +93,8 @@ func fail(err error) *failure {
 		return &failure{exitSignal + int(in.signal), outcomeInterrupted, in, false}
 	case errors.Is(err, hasp.ErrLost):
 		return &failure{exitLost, outcomeLost, err, false}
-	case errors.Is(err, hasp.ErrBusy), errors.Is(err, hasp.ErrNoLeader):
+	case errors.Is(err, hasp.ErrBusy):
 		return &failure{exitBusy, outcomeBusy, err, false}
-	case errors.Is(err, hasp.ErrInvalidName):
-		return &failure{exitUsage, outcomeUsage, err, false}
 	case errors.Is(err, hasp.ErrInvalidOption), errors.Is(err, hasp.ErrUnsupported),
 		errors.Is(err, hasp.ErrMismatch), errors.Is(err, hasp.ErrDeadlock),
 		errors.Is(err, fs.ErrPermission):

@@ -59,7 +59,7 @@ func (a *app) observeOnce(name string, f *storeFlags) error {
 	return a.asking(f, func(ctx context.Context, c *hasp.Client) error {
 		leader, err := c.Election(name).Leader(ctx)
 		var no error
-		if errors.Is(err, hasp.ErrNoLeader) {
+		if errors.Is(err, hasp.ErrNotHeld) {
 			no, err = &failure{code: exitNo, outcome: outcomeNo, err: err, told: true}, nil
 		}
 		if err != nil {

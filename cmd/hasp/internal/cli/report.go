@@ -179,10 +179,10 @@ func (r *reporter) Observe(e hasp.Event) {
 	case hasp.EventWaiting:
 		r.write(record{Event: "waiting"})
 		r.detail("waiting for %q", e.Name)
-	case hasp.EventRenewFailed:
-		r.say("renewing %q failed, %s of trust left: %v", r.name, view.Brief(e.Remaining), within{e.Err})
 	case hasp.EventRenewed:
-		if r.holding.Load() { // the library renews places in the queue as well, and the session to the end
+		if e.Err != nil {
+			r.say("renewing %q failed, %s of trust left: %v", r.name, view.Brief(e.Remaining), within{e.Err})
+		} else if r.holding.Load() { // the library renews places in the queue as well, and the session to the end
 			r.detail("renewed %q", r.name)
 		}
 	case hasp.EventWarning:

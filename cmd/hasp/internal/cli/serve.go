@@ -14,7 +14,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
@@ -36,7 +35,7 @@ type serveFlags struct {
 
 func (a *app) serveCommand() *cobra.Command {
 	f := serveFlags{
-		drain: duration{d: 10 * time.Second, min: time.Millisecond}, ttl: duration{d: hasp.DefaultTTL, min: time.Millisecond},
+		drain: duration{d: 10 * time.Second, min: time.Millisecond}, ttl: duration{d: 10 * time.Second, min: time.Millisecond},
 		maxTTL: duration{d: serve.Defaults.TTL, min: time.Millisecond},
 	}
 	c := &cobra.Command{

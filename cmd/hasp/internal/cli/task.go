@@ -90,8 +90,11 @@ const wordSay = "say"
 // started. Requests beyond the channel's capacity are dropped: the command has been told.
 func asks() chan hasp.Owner { return make(chan hasp.Owner, 16) }
 
-// whenAsked has the library look for requests for the lock, as --on-ask says. People are told when
-// the next renewal is due, which costs a read each third of the TTL and nothing for a short run. A
+// askEvery is how often the queue is read for people.
+const askEvery = 3 * time.Second
+
+// whenAsked has the library look for requests for the lock, as --on-ask says. People are told
+// within three seconds, which costs nothing for a short run. A
 // command that reacts is told at once, at the price of a watch on the name.
 //
 // A store that does not show who waits has no requests. --on-ask stop is refused there, by the
@@ -107,9 +110,9 @@ func (f *commandFlags) whenAsked(c *hasp.Client, requests chan<- hasp.Owner) []h
 	case f.onAsk.ignores(), f.onAsk.says() && (!c.Traits().FIFO || f.unheard()):
 		return nil
 	case f.onAsk.says():
-		return []hasp.LockOption{hasp.RevocableAtRenewal(pass)}
+		return []hasp.LockOption{hasp.Revocable(askEvery, pass)}
 	}
-	return []hasp.LockOption{hasp.Revocable(pass)}
+	return []hasp.LockOption{hasp.Revocable(0, pass)}
 }
 
 // unheard reports that words about the lock reach no one.

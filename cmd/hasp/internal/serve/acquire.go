@@ -50,7 +50,7 @@ func (s *Server) request(c *call, in httpapi.Acquire, x *session, number uint64)
 		return r, httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf(format, args...))
 	}
 	r = driver.Request{Name: in.Name, ID: in.Entry, Units: in.Units, Capacity: in.Capacity, Value: in.Value, NoWait: in.NoWait}
-	if err := hasp.ValidateName(in.Name); err != nil {
+	if err := driver.CheckName(in.Name); err != nil {
 		return invalid("%v", err)
 	}
 	if err := c.may(access.Lock, in.Name); err != nil {

@@ -453,7 +453,7 @@ func TestAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked, held := make(chan hasp.Owner, 1), make(chan *hasp.Lease, 1)
-	l, err := holders.Mutex("a", hasp.Revocable(func(by hasp.Owner) {
+	l, err := holders.Mutex("a", hasp.Revocable(0, func(by hasp.Owner) {
 		asked <- by
 		_ = (<-held).Release(context.Background())
 	})).Lock(t.Context())

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
@@ -39,7 +38,7 @@ func is[T any](x any) bool {
 // name is the lock that the query names.
 func (c *call) name(r access.Right) (string, error) {
 	name := c.q.URL.Query().Get("name")
-	if err := hasp.ValidateName(name); err != nil {
+	if err := driver.CheckName(name); err != nil {
 		return "", httpapi.NewProblem(httpapi.Invalid, err.Error())
 	}
 	return name, c.may(r, name)
@@ -179,7 +178,7 @@ func (s *Server) evict(c *call) (any, error) {
 	if err := c.decode(&in); err != nil {
 		return nil, err
 	}
-	if err := hasp.ValidateName(in.Name); err != nil {
+	if err := driver.CheckName(in.Name); err != nil {
 		return nil, httpapi.NewProblem(httpapi.Invalid, err.Error())
 	}
 	if in.Entry = httpapi.Named(in.Entry, in.FromSession, in.FromLock); in.Entry == "" {

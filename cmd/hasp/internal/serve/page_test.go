@@ -262,7 +262,7 @@ func TestPageAsks(t *testing.T) {
 	b := &tab{t: t, addr: addr, head: map[string]string{"Hasp-Page": "1"}}
 	var l *hasp.Lease
 	ready := make(chan struct{})
-	l, err = c.Semaphore("a", 3, hasp.Revocable(func(by hasp.Owner) {
+	l, err = c.Semaphore("a", 3, hasp.Revocable(0, func(by hasp.Owner) {
 		<-ready
 		if by.Asks != "please" {
 			t.Errorf("asked by %+v", by)

@@ -103,8 +103,8 @@ func TestTTLs(t *testing.T) {
 		"shorter":                     {false, 3 * time.Second, 3 * time.Second, 3 * time.Second, ""},
 		"longer":                      {false, 40 * time.Second, 40 * time.Second, 40 * time.Second, ""},
 		"too long":                    {false, 24 * time.Hour, 0, 0, httpapi.Invalid},
-		"it forgets, shorter":         {true, 3 * time.Second, hasp.DefaultTTL, 3 * time.Second, ""},
-		"it forgets, longer":          {true, 40 * time.Second, hasp.DefaultTTL, hasp.DefaultTTL, ""},
+		"it forgets, shorter":         {true, 3 * time.Second, 10 * time.Second, 3 * time.Second, ""},
+		"it forgets, longer":          {true, 40 * time.Second, 10 * time.Second, 10 * time.Second, ""},
 		"it forgets, and is too long": {true, 24 * time.Hour, 0, 0, httpapi.Invalid},
 	} {
 		t.Run(name, func(t *testing.T) {

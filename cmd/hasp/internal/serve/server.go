@@ -27,7 +27,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/page"
 	"github.com/hasplock/hasp/driver"
@@ -41,7 +40,7 @@ type Options struct {
 	Log    *slog.Logger   // a line for each request
 	Limits Limits
 
-	// TTL is that of all sessions at a store that can forget; 0: hasp.DefaultTTL. Such a store
+	// TTL is that of all sessions at a store that can forget; 0: 10 s. Such a store
 	// grants nothing for so long after it was restarted, and must do so for the longest that any
 	// client trusts.
 	TTL time.Duration
@@ -83,7 +82,7 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("%w: the locks of %s are %s: they would be free as soon as the server dies, while its clients still rely on them. "+
 			"Serve a store with leases: redis, etcd, zookeeper, or strategy=table of a database", driver.ErrUnsupported, o.Store, l)
 	}
-	o.TTL = cmp.Or(o.TTL, hasp.DefaultTTL)
+	o.TTL = cmp.Or(o.TTL, 10*time.Second)
 	l, d := &o.Limits, Defaults
 	l.Sessions, l.Locks, l.Waiting, l.TTL = cmp.Or(l.Sessions, d.Sessions), cmp.Or(l.Locks, d.Locks), cmp.Or(l.Waiting, d.Waiting), cmp.Or(l.TTL, d.TTL)
 	s := &Server{

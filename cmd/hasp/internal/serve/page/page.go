@@ -212,7 +212,7 @@ func (p *Page) lossesOf(name string) []Loss {
 
 // may checks a name and the right to it.
 func may(h *access.Holder, r access.Right, name string) error {
-	if err := hasp.ValidateName(name); err != nil {
+	if err := driver.CheckName(name); err != nil {
 		return httpapi.NewProblem(httpapi.Invalid, err.Error())
 	}
 	if !h.May(r, name) {
