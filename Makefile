@@ -86,6 +86,7 @@ backends: ## install and build all servers that the tests and benchmarks start
 programs: ## run random programs on every store (HASP_PROGRAMS=500), a million on memlock
 	HASP_PROGRAMS=$(or $(HASP_PROGRAMS),500) go test -count=1 -timeout 60m -p 1 -run '^TestConformance/^(Programs|Ensemble|Node|Cluster|Sentinel|SetNX|Redisson|GetLock|Row|DB|Three|Old|.*Pooler)$$/^Programs$$' ./tests/...
 	HASP_PROGRAMS=$(or $(HASP_PROGRAMS),500) go test -count=1 -timeout 60m -p 1 -run TestPrograms ./tests/filelock ./tests/httplock
+	HASP_PROGRAMS=10000 go test -count=1 -timeout 60m -run TestPrograms ./tests/caslock
 	HASP_PROGRAMS=1000000 go test -count=1 -timeout 60m -run TestPrograms ./tests/memlock
 
 .PHONY: crowd
