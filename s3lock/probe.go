@@ -2,10 +2,13 @@ package s3lock
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"sync"
 
 	"github.com/minio/minio-go/v7"
@@ -14,12 +17,22 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// probeKey is the object that conditions are tried on, one for each prefix: it stays, as nothing is
-// ever deleted. No name is encoded like that: a hash has no capitals.
+// probeKey is the object that conditions are tried on, one for each prefix, and begins those that a
+// refused store leaves: they stay, as nothing is ever deleted. No name is encoded like that: a hash
+// has no capitals.
 const probeKey = "~PROBE"
 
 // atOnce is how many writes of the probe race.
 const atOnce = 4
+
+// probed is the body of a probe's object. Creates says that writes which create an object at the
+// same time were seen to exclude each other: that cannot be tried on an object that is there. So one
+// that a refused store has made does not have it, and the next who open the store try on a new key.
+type probed struct {
+	Format  int    `json:"hasp"` // 0: no record
+	Nonce   string `json:"probe"`
+	Creates bool   `json:"creates,omitempty"`
+}
 
 // probe tries whether the store keeps to its conditions. Some answer 200 to all who create one
 // object at the same time, or ignore If-Match: there two clients would hold one lock, so they are
@@ -30,33 +43,36 @@ func (s *store) probe(ctx context.Context) error {
 		return err
 	}
 	key := s.prefix + probeKey
-	created, _, err := s.race(ctx, key, caslock.Absent)
-	switch {
-	case err != nil:
-		return err
-	case created > 1:
-		return s.ignores("If-None-Match: * on PUT", created)
+	created, err := s.race(ctx, key, caslock.Absent, false)
+	if err != nil || created > 1 {
+		return errorOr(err, s.ignores("If-None-Match: * on PUT", created))
 	}
-	v, err := s.version(ctx, key)
+	last, v, err := s.lastProbe(ctx, key)
 	if err != nil {
 		return err
 	}
-	if again, _, err := s.race(ctx, key, caslock.Absent); err != nil || again > 0 {
+	creates := last.Creates || created == 1
+	if !creates {
+		created, err = s.race(ctx, key+"-"+nonce(), caslock.Absent, false)
+		if err != nil || created > 1 {
+			return errorOr(err, s.ignores("If-None-Match: * on PUT", created))
+		}
+		creates = created == 1
+	}
+	if again, err := s.race(ctx, key, caslock.Absent, false); err != nil || again > 0 {
 		return errorOr(err, s.ignores("If-None-Match: * on PUT of an object that exists", again))
 	}
-	replaced, _, err := s.race(ctx, key, v)
-	switch {
-	case err != nil:
-		return err
-	case replaced > 1:
-		return s.ignores("If-Match on PUT", replaced)
+	if replaced, err := s.race(ctx, key, v, creates); err != nil || replaced > 1 {
+		return errorOr(err, s.ignores("If-Match on PUT", replaced))
 	}
 	// v is gone, by one of our writes or by another client's.
-	if stale, _, err := s.race(ctx, key, v); err != nil || stale > 0 {
+	if stale, err := s.race(ctx, key, v, creates); err != nil || stale > 0 {
 		return errorOr(err, s.ignores("If-Match on PUT with an old ETag", stale))
 	}
 	return nil
 }
+
+func nonce() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
 func errorOr(err, otherwise error) error {
 	if err != nil {
@@ -72,34 +88,44 @@ func (s *store) ignores(what string, n int) error {
 
 // race sends some writes on the same condition at the same time, each with another body, and counts
 // those that succeed.
-func (s *store) race(ctx context.Context, key string, old caslock.Version) (n int, v caslock.Version, err error) {
+func (s *store) race(ctx context.Context, key string, old caslock.Version, creates bool) (n int, err error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for range atOnce {
 		all.Go(func() {
-			body := fmt.Appendf(nil, `{"hasp":0,"probe":"%x"}`, rand.Uint64())
-			got, failed := s.put(ctx, key, body, old)
+			body, failed := json.Marshal(probed{Nonce: nonce(), Creates: creates})
+			if failed == nil {
+				_, failed = s.put(ctx, key, body, old)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
 			case failed == nil:
-				n, v = n+1, got
+				n++
 			case !errors.Is(failed, caslock.ErrConflict):
 				err = failed
 			}
 		})
 	}
 	all.Wait()
-	return n, v, err
+	return n, err
 }
 
-func (s *store) version(ctx context.Context, key string) (caslock.Version, error) {
+// lastProbe reads what the last probe has left.
+func (s *store) lastProbe(ctx context.Context, key string) (last probed, v caslock.Version, err error) {
 	body, info, _, err := s.core.GetObject(ctx, s.bucket, key, minio.GetObjectOptions{})
 	if err != nil {
-		return caslock.Absent, s.explain(ctx, err)
+		return last, caslock.Absent, s.explain(ctx, err)
 	}
-	body.Close()
-	return caslock.Version(info.ETag), nil
+	defer body.Close()
+	text, err := io.ReadAll(io.LimitReader(body, longestRecord))
+	if err != nil {
+		return last, caslock.Absent, s.explain(ctx, err)
+	}
+	if json.Unmarshal(text, &last) != nil {
+		last = probed{} // another's bytes prove nothing
+	}
+	return last, caslock.Version(info.ETag), nil
 }
 
 // locate asks for the bucket's region once, where it is not known: the library would ask before

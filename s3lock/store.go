@@ -109,7 +109,7 @@ func (s *store) List(ctx context.Context, prefix string, yield func(caslock.Reco
 			if !yield(caslock.Record{Name: name}, caslock.Absent) {
 				return nil
 			}
-		case !readable && strings.HasPrefix(encoded, "~") && encoded != probeKey:
+		case !readable && strings.HasPrefix(encoded, "~") && !strings.HasPrefix(encoded, probeKey):
 			r, v, err := s.loadKey(ctx, o.Key)
 			if err == nil && s.key(r.Name) == o.Key && strings.HasPrefix(r.Name, prefix) && !yield(r, v) {
 				return nil

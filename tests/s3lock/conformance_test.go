@@ -113,6 +113,45 @@ func TestConditionsIgnored(t *testing.T) {
 	}
 }
 
+// A store that excludes no writes which create an object at the same time, but those after them, is
+// refused also by who tries again.
+func TestCreatesAtOnce(t *testing.T) {
+	var racy atomic.Bool
+	s := serve(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if racy.Load() && r.Method == http.MethodPut && r.Header.Get("If-None-Match") != "" {
+				look := httptest.NewRecorder()
+				h.ServeHTTP(look, httptest.NewRequest(http.MethodGet, r.URL.String(), nil))
+				time.Sleep(100 * time.Millisecond) // the write comes after the others' looks, as in stores that look first
+				if look.Code == http.StatusNotFound {
+					r.Header.Del("If-None-Match")
+				}
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	racy.Store(true)
+	for i := range 3 {
+		b, err := s3lock.Open(t.Context(), s.url("x"))
+		if err == nil {
+			b.Close()
+			t.Fatalf("accepted at attempt %d", i)
+		}
+		if !strings.Contains(err.Error(), "If-None-Match: * on PUT: ") {
+			t.Errorf("attempt %d: %v", i, err)
+		}
+	}
+	racy.Store(false) // mended
+	for range 2 {
+		before := s.requests.Load()
+		b := open(t, s.url("x"))
+		t.Logf("%d requests", s.requests.Load()-before)
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Many who open at the same time do not refuse each other's probes.
 func TestProbesAtOnce(t *testing.T) {
 	s := serve(t, nil)
