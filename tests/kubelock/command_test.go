@@ -37,8 +37,7 @@ func (x command) command(args ...string) (*exec.Cmd, *bytes.Buffer) {
 	return c, out
 }
 
-// clean is the environment without the tests' variables, which hasp would take for mistyped ones of
-// its own.
+// clean is the environment without the tests' variables, which hasp would refuse as mistyped.
 func clean() []string {
 	return slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "HASP_") })
 }
