@@ -36,10 +36,12 @@ func TestConformanceOnMoto(t *testing.T) {
 	}
 	url := "s3://locks/a?path_style=true&region=us-east-1&poll=50ms&endpoint=http://" + addr
 	drivertest.Run(t, drivertest.Harness{
-		Open:   func(t testing.TB) driver.Backend { return open(t, url) },
-		URL:    url,
-		TTL:    2 * s3lock.MinTTL, // it takes milliseconds of processor time for an answer
-		AtOnce: 32,
+		Open: func(t testing.TB) driver.Backend { return open(t, url) },
+		URL:  url,
+		// An answer takes it milliseconds of processor time: 1,000 names are not to be held nor listed
+		// too often.
+		TTL:    3 * s3lock.MinTTL,
+		AtOnce: 250,
 	})
 }
 
