@@ -42,8 +42,12 @@ type Harness struct {
 	Cut func(t testing.TB, b driver.Backend) (heal func())
 
 	// AtOnce is how many locks a test may hold at the same time: for stores in which each of them
-	// takes a server connection. Default: a thousand.
+	// takes a server connection, or is renewed by a request. Default: a thousand.
 	AtOnce int
+
+	// Names is how many random names are tried: fewer for stores in which a list of names reads each
+	// of them. Default: a thousand.
+	Names int
 
 	// Programs runs random programs on the store after all other tests: Harness.Run of package
 	// drivertest/programs, which is a module apart because it links a library. nil: it runs none.

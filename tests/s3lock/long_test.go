@@ -4,9 +4,13 @@ package s3lock_test
 
 import (
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/hasplock/hasp/driver"
@@ -31,17 +35,34 @@ func TestConformanceOnMoto(t *testing.T) {
 		t.Fatal(err)
 	}
 	answer.Body.Close()
+	server := httptest.NewServer(oneWriteAtATime(addr))
+	t.Cleanup(server.Close)
 	if answer.StatusCode != http.StatusOK {
 		t.Fatalf("the bucket: %s", answer.Status)
 	}
-	url := "s3://locks/a?path_style=true&region=us-east-1&poll=50ms&endpoint=http://" + addr
+	store := "s3://locks/a?path_style=true&region=us-east-1&poll=50ms&endpoint=" + server.URL
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return open(t, url) },
-		URL:  url,
+		Open: func(t testing.TB) driver.Backend { return open(t, store) },
+		URL:  store,
 		// An answer takes it milliseconds of processor time: 1,000 names are not to be held nor listed
 		// too often.
 		TTL:    3 * s3lock.MinTTL,
-		AtOnce: 250,
+		AtOnce: 128,
+		Names:  200,
+	})
+}
+
+// oneWriteAtATime is a way to moto, which looks at the conditions and then writes: with two writes at
+// once both may succeed, as the suite has found. Its protocol is tested here, not that.
+func oneWriteAtATime(addr string) http.Handler {
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: addr})
+	var writes sync.Mutex
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			writes.Lock()
+			defer writes.Unlock()
+		}
+		proxy.ServeHTTP(w, r)
 	})
 }
 
