@@ -45,8 +45,8 @@ type Harness struct {
 	// takes a server connection, or is renewed by a request. Default: a thousand.
 	AtOnce int
 
-	// Names is how many random names are tried: fewer for stores in which a list of names reads each
-	// of them. Default: a thousand.
+	// Names is how many random names are tried: fewer for stores in which a list of names reads
+	// each of them. Default: a thousand.
 	Names int
 
 	// Programs runs random programs on the store after all other tests: Harness.Run of package
