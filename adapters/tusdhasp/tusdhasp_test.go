@@ -19,6 +19,7 @@ import (
 	"github.com/hasplock/hasp/adapters/internal/processes"
 	"github.com/hasplock/hasp/adapters/tusdhasp"
 	_ "github.com/hasplock/hasp/filelock"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 func lockOf(t *testing.T, dir string) handler.Lock {
@@ -149,6 +150,11 @@ func TestServers(t *testing.T) {
 	if _, err := io.WriteString(send, text[:50<<10]); err != nil {
 		t.Fatal(err)
 	}
+	file := dir + "/files/" + path[len("/files/"):]
+	testkit.Eventually(t, "half of the upload", func() bool { // then the first server has its lock
+		info, err := os.Stat(file)
+		return err == nil && info.Size() == 50<<10
+	})
 	head := request(t, "HEAD", second+path, nil, nil)
 	if head == nil || head.StatusCode != http.StatusOK {
 		t.Fatalf("%+v", head)
