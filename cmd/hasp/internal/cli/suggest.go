@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,11 +102,17 @@ func (s *settings) refuseVariables(fs *pflag.FlagSet) error {
 		if !maySet(name) || s.variables[name] || slices.Contains(others, name) {
 			continue
 		}
-		if s.noteOthers(); !s.variables[name] {
+		if s.noteOthers(); !s.variables[name] && !ofService(name) {
 			return misconfigured("%s is not a variable of hasp%s; unset it", view.Clean(name), suggestion(s.asCommands(), name))
 		}
 	}
 	return nil
+}
+
+// ofService reports whether a variable is one of those by which Kubernetes tells each pod of a
+// service called hasp or hasp-locks: HASP_SERVICE_HOST, HASP_PORT_7070_TCP_ADDR.
+func ofService(name string) bool {
+	return regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`).MatchString(name)
 }
 
 // asCommands has the variables for names: cobra finds the nearest. Of two that are as near the
