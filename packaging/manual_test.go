@@ -52,7 +52,7 @@ func TestManual(t *testing.T) {
 	}
 	for _, has := range []string{
 		"\n       75  busy, or the wait ended (--busy-code, --skip-ok change it); with\n           hasp deadlocks, a cycle was found\n",
-		"\n           store = redis://:secret@db.example.org\n           ttl = 30s\n", "\n       --shared and --permits\n           not on redlock; ", "\nSEE ALSO\n       hasp-completion(1), ",
+		"\n           store = redis://:secret@db.example.org\n           ttl = 30s\n", "\n       --shared and --permits\n           not on redlock, s3, kube; ", "\nSEE ALSO\n       hasp-completion(1), ",
 	} {
 		if !strings.Contains(texts["hasp.1"], has) {
 			t.Errorf("hasp.1 has no %q:\n%s", has, texts["hasp.1"])

@@ -20,7 +20,6 @@ import (
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/internal/testtier"
 	"github.com/hasplock/hasp/kubelock"
 )
 
@@ -42,7 +41,6 @@ func shared(t testing.TB) cluster {
 // asked skips what needs an API server, unless that was asked for.
 func asked(t testing.TB) {
 	t.Helper()
-	testtier.Long(t)
 	if os.Getenv("HASP_KUBE") != "1" {
 		t.Skip("builds a Kubernetes API server first: make test-kube runs it")
 	}

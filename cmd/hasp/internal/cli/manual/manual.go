@@ -23,7 +23,7 @@ STORES
     --shared and --permits  not on redlock, s3, kube; not with strategy=setnx,
                             redisson, node, advisory, getlock: their formats
                             have one holder per lock
-    elect                   not on the same ones, except redlock and node
+    elect                   not on the same ones, except redlock, s3, kube, node
     HASP_TOKEN              not on redlock
     ls, release --force     not on redlock, nor with MySQL's getlock
     deadlocks, --on-ask, release without --force
