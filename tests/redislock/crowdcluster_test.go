@@ -3,14 +3,11 @@ package redislock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
@@ -45,22 +42,8 @@ func lostOfACluster(t *testing.T, n int, d time.Duration, wrap func(driver.Backe
 	}
 	c := testkit.ClientOn(t, wrap(testkit.Open(t, "redis://"+strings.Join(cluster.Addrs(), ","))))
 	defer c.Close() // the next run is not to renew these, too
-	leases := make([]*hasp.Lease, n)
 	began := time.Now()
-	var wg sync.WaitGroup
-	for k := range 64 {
-		wg.Go(func() {
-			for i := k; i < n; i += 64 {
-				l, err := c.Mutex(fmt.Sprint("n", i)).Lock(t.Context())
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				leases[i] = l
-			}
-		})
-	}
-	wg.Wait()
+	leases := lockMany(t, c, n, 64)
 	t.Logf("%d acquired in %s", n, time.Since(began))
 	if t.Failed() {
 		t.FailNow()

@@ -157,15 +157,14 @@ func TestManyHeldThroughSlowNetwork(t *testing.T) {
 	}
 }
 
-// heldThroughSlowNetwork returns which rate the network was to have and had, and the first loss.
-func heldThroughSlowNetwork(t *testing.T) (asked, got int64, lost error) {
-	const n, ttl = 10_000, 45 * time.Second
-	net, c, _ := behindProxy(t, ttl)
+// lockMany takes n locks, atOnce at a time.
+func lockMany(t *testing.T, c *hasp.Client, n, atOnce int) []*hasp.Lease {
+	t.Helper()
 	leases := make([]*hasp.Lease, n)
 	var wg sync.WaitGroup
-	for k := range 16 {
+	for k := range atOnce {
 		wg.Go(func() {
-			for i := k; i < n; i += 16 {
+			for i := k; i < n; i += atOnce {
 				l, err := c.Mutex(fmt.Sprint("n", i)).Lock(t.Context())
 				if err != nil {
 					t.Error(err)
@@ -176,6 +175,14 @@ func heldThroughSlowNetwork(t *testing.T) (asked, got int64, lost error) {
 		})
 	}
 	wg.Wait()
+	return leases
+}
+
+// heldThroughSlowNetwork returns which rate the network was to have and had, and the first loss.
+func heldThroughSlowNetwork(t *testing.T) (asked, got int64, lost error) {
+	const n, ttl = 10_000, 45 * time.Second
+	net, c, _ := behindProxy(t, ttl)
+	leases := lockMany(t, c, n, 16)
 	if t.Failed() {
 		return 0, 0, nil
 	}

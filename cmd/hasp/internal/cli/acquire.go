@@ -135,8 +135,9 @@ const (
 )
 
 // watch shows who holds the lock and how many are ahead, and on a terminal shows it again whenever
-// that changes; a log gets one line. It polls instead of following the name: one waiter that a person looks at costs the
-// store a request every two seconds. stop returns when nothing more is printed.
+// that changes; a log gets one line. It polls instead of following the name: one waiter that a
+// person looks at costs the store a request every two seconds. stop returns when nothing more is
+// printed.
 func (q *acquisition) watch(ctx context.Context) (stop func()) {
 	if q.flags.noWait || q.report.quiet || q.report.json {
 		return func() {}

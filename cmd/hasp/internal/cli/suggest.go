@@ -87,9 +87,9 @@ func similar(given string, schemes []string) string {
 	return ""
 }
 
-// others are variables with our prefix that set nothing here: the socket of hold --export's holder,
+// notSettings are variables with our prefix that set nothing here: the socket of hold --export's holder,
 // and those by which hasp-torture and our examples tell their scripts the server.
-var others = []string{"HASP_HOLD", "HASP_ADDRESS", "HASP_TTL_MS", "HASP_SERVER"}
+var notSettings = []string{"HASP_HOLD", "HASP_ADDRESS", "HASP_TTL_MS", "HASP_SERVER"}
 
 // refuseVariables refuses a variable that begins as ours do and is none: HASP_SOTRE=redis://h would
 // silently lock on this machine alone. The verbs that need no store look at none.
@@ -99,7 +99,7 @@ func (s *settings) refuseVariables(fs *pflag.FlagSet) error {
 	}
 	for _, kv := range s.environ() {
 		name, _, _ := strings.Cut(kv, "=")
-		if !maySet(name) || s.variables[name] || slices.Contains(others, name) {
+		if !maySet(name) || s.variables[name] || slices.Contains(notSettings, name) {
 			continue
 		}
 		if s.noteOthers(); !s.variables[name] && !ofService(name) {
