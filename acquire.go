@@ -29,8 +29,10 @@ func (c *Client) acquire(ctx context.Context, r *request, err error) (*Lease, er
 	r.owner = whileHolding(h, r.owner, r.holds)
 	r.began = time.Now()
 	l, err := c.enter(ctx, r)
-	if err != nil {
+	if err != nil && !withdrawn(ctx) {
 		c.event(r.told(Event{Kind: EventFailed, Context: ctx, Wait: time.Since(r.began), Err: err}))
+	}
+	if err != nil {
 		return nil, c.wrap(ctx, r.op, r.name, err)
 	}
 	c.begin(ctx, r, l)

@@ -86,11 +86,14 @@ type stuckSet map[*waitNode]bool
 // stand in a cycle: of several holders of a semaphore each is in the way of a waiter, and one that
 // leaves is enough. So all begin as stuck, and those are taken off, again and again, that hold once
 // only the entries of stuck waiters are counted: those themselves, and what they say they hold; or,
-// if it need not be certain, what their session holds.
+// if it need not be certain, what their session holds. One that waits for any of several locks is
+// certain of nothing: another of its queues may serve it.
 func (g *waitGraph) findStuck(certain bool) stuckSet {
 	stuck := make(stuckSet, len(g.nodes))
 	for _, n := range g.nodes {
-		stuck[n] = true
+		if !certain || !n.entry.AnyOf {
+			stuck[n] = true
+		}
 	}
 	isStuck := func(n *waitNode) bool { return stuck[n] }
 	for again := true; again; {

@@ -182,13 +182,14 @@ func holding(h holder, c *Client, r *request) *Lease {
 }
 
 // whileHolding adds the ids of what the owner holds: the leases of the holder that its context was
-// made from, the innermost first, and those it names itself; as many as fit. It costs nothing to
-// those who hold nothing.
+// made from, the innermost first, and those it names itself; as many as fit. And it marks one that
+// waits for any of several locks. It costs nothing to those who hold nothing.
 func whileHolding(h holder, owner string, named []string) string {
 	if h == nil && len(named) == 0 {
 		return owner
 	}
-	room := maxOwner - len(owner) - len(`,"holds":[]`)
+	room := maxOwner - len(owner) - len(anyOf) - len(`,"holds":[]`)
+	_, choosing := h.(*choice)
 	var ids []string
 	add := func(id string) bool {
 		if room -= len(id) + len(`"",`); room >= 0 { // ids are plain ASCII
@@ -201,7 +202,7 @@ func whileHolding(h holder, owner string, named []string) string {
 		more = h.each(func(l *Lease) bool { return slices.Contains(ids, l.ID()) || add(l.ID()) })
 	}
 	o := decodeOwner(owner)
-	o.Holds = ids
+	o.Holds, o.AnyOf = ids, choosing
 	if longer := o.encode(); len(longer) <= maxOwner {
 		return longer
 	}

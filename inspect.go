@@ -39,6 +39,10 @@ type Entry struct {
 	// Deadlock).
 	Holds []string `json:"holds,omitempty"`
 
+	// AnyOf says that it was made by [LockAny] or a [Pool]: as a waiter it may stand in other queues
+	// too, and leaves when it is granted another lock.
+	AnyOf bool `json:"any_of,omitempty"`
+
 	// Expires is when the store removes the entry if it is not renewed, by this client's clock;
 	// zero where nothing expires, and where the store does not say it with a queue (see
 	// docs/DRIVERS.md). Each renewal moves it. It is not the end of the holder's trust, which is
@@ -114,7 +118,7 @@ func (c *Client) inspect(ctx context.Context, name string, limit int) (Queue, er
 func (c *Client) entry(e driver.Entry) Entry {
 	owner := decodeOwner(e.Owner)
 	v := Entry{
-		ID: e.ID, Units: e.Units, Capacity: e.Capacity, Owner: owner.Owner, Holds: owner.Holds,
+		ID: e.ID, Units: e.Units, Capacity: e.Capacity, Owner: owner.Owner, Holds: owner.Holds, AnyOf: owner.AnyOf,
 		Since: e.Since, Value: e.Value, Session: e.Session,
 	}
 	if c.traits.Fencing {

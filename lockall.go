@@ -30,10 +30,10 @@ type Locker interface {
 // part says which lock a Locker is, for the order and to find one that is named twice.
 type part struct {
 	Locker
-	client          *Client
-	name            string
-	units, capacity int64
-	err             error // of its name and options
+	*handle
+	client *Client
+	units  int64
+	err    error // of its name and options
 }
 
 // compare sorts by name, and of one lock the strongest side to the front.
@@ -44,7 +44,7 @@ func (p part) compare(o part) int {
 func (p part) same(o part) bool { return p.name == o.name }
 
 func (c *Client) part(l Locker, h *handle, units int64, err error) part {
-	return part{l, c, h.name, units, h.capacity, cmp.Or(err, driver.CheckName(h.name))}
+	return part{l, h, c, units, cmp.Or(err, driver.CheckName(h.name))}
 }
 
 // LockAll waits until it holds all the locks, or none: if it fails, what it had is
@@ -76,7 +76,10 @@ func TryLockAll(ctx context.Context, locks ...Locker) (*MultiLease, error) {
 // lockAll makes one attempt. again says that it failed for the loss of a lock that it had
 // already.
 func lockAll(ctx context.Context, locks []Locker, take func(Locker, context.Context) (*Lease, error)) (_ *MultiLease, again bool, err error) {
-	parts, err := inOrder(ctx, locks)
+	parts, err := partsOf(ctx, locks)
+	if err == nil {
+		parts, err = inOrder(parts)
+	}
 	if err != nil {
 		return nil, false, fmt.Errorf("hasp: lock all: %w", err)
 	}
@@ -99,8 +102,8 @@ func lockAll(ctx context.Context, locks []Locker, take func(Locker, context.Cont
 	return &MultiLease{taken: taken, leases: taken.list}, false, nil
 }
 
-// inOrder sorts the locks and leaves each once.
-func inOrder(ctx context.Context, locks []Locker) ([]part, error) {
+// partsOf refuses what is wrong before any I/O.
+func partsOf(ctx context.Context, locks []Locker) ([]part, error) {
 	if ctx == nil {
 		return nil, errNilContext
 	}
@@ -122,6 +125,11 @@ func inOrder(ctx context.Context, locks []Locker) ([]part, error) {
 		}
 		parts[i] = p
 	}
+	return parts, nil
+}
+
+// inOrder sorts the locks and leaves each once.
+func inOrder(parts []part) ([]part, error) {
 	slices.SortStableFunc(parts, part.compare)
 	for i, p := range parts[1:] {
 		if before := parts[i]; p.same(before) && (p.capacity != driver.Whole || before.capacity != driver.Whole) {

@@ -89,6 +89,9 @@ type storedOwner struct {
 
 	// Holds are the ids of the entries that a waiter holds meanwhile. See Entry.Holds.
 	Holds []string `json:"holds,omitempty"`
+
+	// AnyOf: see Entry.AnyOf.
+	AnyOf bool `json:"any_of,omitempty"`
 }
 
 // The stored form is JSON: readable with the store's own tools, and extensible. It goes
@@ -105,11 +108,14 @@ func (o storedOwner) encode() string {
 
 func (o Owner) encode() string { return storedOwner{Owner: o}.encode() }
 
+// anyOf is what a waiter for several locks adds to its owner as stored.
+const anyOf = `,"any_of":true`
+
 // fits refuses an owner that drivers need not be able to keep: a control character takes
-// six bytes in JSON.
+// six bytes in JSON. There is room left for anyOf.
 func (o Owner) fits() error {
-	if n := len(o.encode()); n > maxOwner {
-		return fmt.Errorf("%w: owner and note take %d bytes as JSON, %d are allowed", ErrInvalidOption, n, maxOwner)
+	if n := len(o.encode()); n > maxOwner-len(anyOf) {
+		return fmt.Errorf("%w: owner and note take %d bytes as JSON, %d are allowed", ErrInvalidOption, n, maxOwner-len(anyOf))
 	}
 	return nil
 }
@@ -119,7 +125,7 @@ func decodeOwner(s string) storedOwner {
 	if s == "" {
 		return o
 	}
-	if json.Unmarshal([]byte(s), &o) != nil || o.Owner == (Owner{}) && len(o.Holds) == 0 {
+	if json.Unmarshal([]byte(s), &o) != nil || o.Owner == (Owner{}) && len(o.Holds) == 0 && !o.AnyOf {
 		return storedOwner{Owner: Owner{Raw: s}}
 	}
 	return o

@@ -102,6 +102,7 @@ func themes() []theme {
 		{"Loss", lossTests},
 		{"Evict", evictTests},
 		{"LockAll", lockAllTests},
+		{"LockAny", lockAnyTests},
 		{"Holding", holdingTests},
 		{"Transfer", transferTests},
 		{"Operate", operateTests},

@@ -86,6 +86,9 @@ func (r *run) returned(a *acquisition, h *hold, err error) {
 		r.checkRefusalLocked(a, err)
 		return
 	}
+	if a.step.Do.ofSeveral() {
+		a.took(h.lease)
+	}
 	h.acquisition = a
 	r.registerLocked(h)
 }

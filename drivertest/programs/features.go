@@ -26,7 +26,7 @@ const (
 )
 
 func (o Op) acquires() bool {
-	return slices.Contains([]Op{Lock, TryLock, RLock, TryRLock, Acquire, TryAcquire, Campaign, LockAll}, o)
+	return slices.Contains([]Op{Lock, TryLock, RLock, TryRLock, Acquire, TryAcquire, Campaign, LockAll, LockAny, Pool}, o)
 }
 
 func (o Op) onLease() bool {
@@ -40,7 +40,7 @@ func (o Op) fault() bool {
 // kinds says where a feature can be used.
 func (f feature) kinds() kind {
 	switch f {
-	case "Lock", "TryLock", "RLock", "TryRLock", "Campaign", "Downgrade", "Publish", "Reentrant":
+	case "Lock", "TryLock", "RLock", "TryRLock", "Campaign", "Downgrade", "Publish", "Reentrant", "Pool":
 		return wholeKind
 	case "Acquire", "TryAcquire":
 		return permitKind
@@ -69,7 +69,7 @@ type abilities struct {
 // operations are those that a store has.
 func operations(s *suite) []Op {
 	t, can := s.traits, s.can
-	ops := []Op{Lock, Release, TryLock, Cancel, LockAll, Progress, ShortWaits, Close,
+	ops := []Op{Lock, Release, TryLock, Cancel, LockAll, LockAny, Pool, Progress, ShortWaits, Close,
 		LoseAnswers, FailRequests, LateAnswers, Silence, Deaf, CutCalls, Kill}
 	add := func(ok bool, more ...Op) {
 		if ok {

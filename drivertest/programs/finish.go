@@ -266,7 +266,7 @@ func (r *run) asleep(note string, store int) *acquisition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, a := range r.pending {
-		if a.note == note && a.machine.Store == store && len(a.claims) == 1 {
+		if a.note == note && a.machine.Store == store && (len(a.claims) == 1 || a.step.Do.ofSeveral()) {
 			return a
 		}
 	}

@@ -125,6 +125,9 @@ func (g *generator) step(p *Program) Step {
 	switch {
 	case s.Do.acquires():
 		s.Do = fitting(s.Do, p.Names[s.Name], g.suite)
+		if s.Do == Pool && slices.ContainsFunc(p.Names, func(n Name) bool { return n.Permits > 0 }) {
+			s.Do = LockAny
+		}
 		s.Units = int64(g.pick(1, 1, 2, 3, 5))
 		if g.wants("Bounded") {
 			s.Time = max(g.span(), time.Millisecond)
@@ -216,7 +219,7 @@ func (g *generator) options(s *Step) {
 // fitting makes an acquisition fit the name.
 func fitting(o Op, n Name, s *suite) Op {
 	switch {
-	case o == LockAll:
+	case o == LockAll, o == LockAny, o == Pool:
 	case n.Permits > 0 && (o == TryLock || o == TryRLock):
 		return TryAcquire
 	case n.Permits > 0 && o != TryAcquire:

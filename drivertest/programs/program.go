@@ -70,7 +70,9 @@ const (
 	Acquire    Op = "Acquire" // Units
 	TryAcquire Op = "TryAcquire"
 	Campaign   Op = "Campaign"
-	LockAll    Op = "LockAll" // Name and the one after it, and Name with the client after this one
+	LockAll    Op = "LockAll" // Name and the one after it
+	LockAny    Op = "LockAny" // Name or the one after it
+	Pool       Op = "Pool"    // any of the names, as the slots of a pool
 
 	Release   Op = "Release"
 	Downgrade Op = "Downgrade"

@@ -11,7 +11,7 @@ import (
 // hasScope reports operations that can also be done by a method that takes a function.
 func (o Op) hasScope() bool {
 	switch o {
-	case Lock, RLock, Acquire, Campaign, LockAll:
+	case Lock, RLock, Acquire, Campaign, LockAll, Pool:
 		return true
 	}
 	return false
@@ -76,9 +76,11 @@ func (r *run) method(a *acquisition, value string) func(context.Context, func(co
 		units = (s.Units-1)%capacity + 1
 		lock = c.Semaphore(name, capacity, opts...).Locker(units)
 	case LockAll:
-		locks = r.lockAll(a) // which sets the claims
+		locks = r.several(a) // which sets the claims
+	case Pool:
+		lock = r.pool(a) // the same
 	}
-	if s.Do != LockAll {
+	if len(a.claims) == 0 {
 		a.claims = []claim{{a.machine.Store, s.Name, units, capacity}}
 	}
 	return func(ctx context.Context, fn func(context.Context, *hasp.Term, *hasp.MultiLease) error) error {

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 )
 
 // step does one step. An operation that may take time continues in the background.
@@ -112,6 +115,9 @@ type acquisition struct {
 
 // acquire starts to.
 func (r *run) acquire(i int, s Step, m *machine) {
+	if s.Do.ofSeveral() {
+		s.Opts.Deadlock = false // it is refused
+	}
 	a := &acquisition{step: s, note: fmt.Sprintf("step %d", i), machine: m, client: s.Client}
 	ctx := r.ctx
 	if s.Opts.Within {
@@ -222,15 +228,46 @@ func (r *run) call(a *acquisition, i int) func(context.Context) (*hold, error) {
 			return &hold{lease: t.Lease, term: t, value: value}, nil
 		}
 	}
-	locks := r.lockAll(a)
+	if s.Do == Pool {
+		p := r.pool(a)
+		return func(ctx context.Context) (*hold, error) {
+			l, err := p.Lock(ctx)
+			return &hold{lease: l}, err
+		}
+	}
+	locks := r.several(a)
+	if s.Do == LockAny {
+		return func(ctx context.Context) (*hold, error) {
+			l, err := hasp.LockAny(ctx, locks...)
+			return &hold{lease: l}, err
+		}
+	}
 	return func(ctx context.Context) (*hold, error) {
 		m, err := hasp.LockAll(ctx, locks...)
 		return &hold{multi: m}, err
 	}
 }
 
-// lockAll takes the step's name and the next one.
-func (r *run) lockAll(a *acquisition) (locks []hasp.Locker) {
+// ofSeveral reports the operations that claim several locks and take one.
+func (o Op) ofSeveral() bool { return o == LockAny || o == Pool }
+
+// pool is the one that has the program's names as its slots.
+func (r *run) pool(a *acquisition) *hasp.Pool {
+	for name := range r.p.Names {
+		a.claims = append(a.claims, claim{a.machine.Store, name, driver.Whole, driver.Whole})
+	}
+	return a.machine.client.Pool(strings.TrimSuffix(r.prefix, "/"), len(r.p.Names), r.options(a)...)
+}
+
+// took narrows the claims to the lock that was taken.
+func (a *acquisition) took(l *hasp.Lease) {
+	a.claims = slices.DeleteFunc(slices.Clone(a.claims), func(c claim) bool {
+		return !strings.HasSuffix(l.Name(), "/"+strconv.Itoa(c.name))
+	})
+}
+
+// several are the step's name and the next one.
+func (r *run) several(a *acquisition) (locks []hasp.Locker) {
 	m := a.machine
 	for _, name := range []int{a.step.Name, a.step.Name + 1} {
 		name %= len(r.p.Names)

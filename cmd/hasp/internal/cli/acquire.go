@@ -16,6 +16,7 @@ type acquisition struct {
 	app    *app
 	client *hasp.Client
 	flags  *lockFlags
+	choice choiceFlags
 	until  time.Time // when the wait is over; zero: as long as it takes
 	names  []string
 	note   string
@@ -23,22 +24,31 @@ type acquisition struct {
 	report *reporter
 }
 
-// lock takes the lock, or all of several, one after the other in an order that all clients share.
+// lock takes the lock, or any of several, or all, one after the other in an order that all clients
+// share.
 func (q *acquisition) lock(ctx context.Context) (*commandLease, error) {
-	take, takeAll := hasp.Locker.Lock, hasp.LockAll
+	take, takeAll, takeAny := hasp.Locker.Lock, hasp.LockAll, hasp.LockAny
 	if q.flags.noWait {
-		take, takeAll = hasp.Locker.TryLock, hasp.TryLockAll
+		take, takeAll, takeAny = hasp.Locker.TryLock, hasp.TryLockAll, hasp.TryLockAny
 	}
 	var locks []hasp.Locker
 	for _, name := range q.names {
 		locks = append(locks, q.locker(name))
 	}
-	if len(locks) == 1 {
-		l, err := take(locks[0], ctx)
+	if len(locks) == 1 || q.choice.any {
+		one := func() (*hasp.Lease, error) { return take(locks[0], ctx) }
+		if q.choice.any {
+			one = func() (*hasp.Lease, error) { return takeAny(ctx, locks...) }
+		}
+		l, err := one()
 		if err != nil {
 			return nil, err
 		}
-		return leaseOf(l), nil
+		held := leaseOf(l)
+		if q.choice.slots > 0 {
+			held.slot = l.Slot()
+		}
+		return held, nil
 	}
 	m, err := takeAll(ctx, locks...)
 	if err != nil {
@@ -54,6 +64,8 @@ func (q *acquisition) locker(name string) hasp.Locker {
 		opts = append(opts, hasp.Holding(h.ID)) // so that hasp deadlocks sees nested runs
 	}
 	switch p := q.flags.permits; {
+	case q.choice.slots > 0:
+		return q.client.Pool(name, q.choice.slots, opts...)
 	case p.n > 0:
 		return q.client.Semaphore(name, p.n, opts...).Locker(p.k)
 	case q.flags.shared:
@@ -73,7 +85,7 @@ var errWaitOver = errors.New("the wait is over")
 func (q *acquisition) run(ctx context.Context) (*commandLease, error) {
 	wctx, cancel := q.bounded(ctx)
 	defer cancel()
-	if q.flags.exclusive() && !q.flags.noWait {
+	if q.flags.exclusive() && !q.flags.noWait && !q.choice.any { // of several, another may become free
 		for _, name := range q.names {
 			if err := q.app.checkNested(wctx, q.client, name); err != nil {
 				return nil, fail(interruption(ctx, err))
@@ -148,6 +160,10 @@ func (q *acquisition) watch(ctx context.Context) (stop func()) {
 		defer close(stopped)
 		shown := ""
 		for delay := watchAfter; sleep(ctx, delay); delay = watchEvery {
+			if q.choice.slots > 0 {
+				q.report.say("waiting: all %d slots of %q are taken; the store is %s", q.choice.slots, q.names[0], q.report.store)
+				return
+			}
 			queue, err := q.current(ctx)
 			if err != nil {
 				continue // Lock itself tells about a store that does not answer

@@ -10,9 +10,16 @@ import (
 )
 
 // namesAndCommand splits NAME -- CMD ARGS, or the form without "--" where it cannot be misread.
-// locks are the names that -l gives: then there is no NAME.
-func (a *app) namesAndCommand(cmd *cobra.Command, args, locks []string) (names, argv []string, err error) {
-	names, argv, err = a.split(cmd, args, locks)
+// locks are the names that -l gives: then there is no NAME. With --any all words before "--" are
+// names.
+func (a *app) namesAndCommand(cmd *cobra.Command, args, locks []string, any bool) (names, argv []string, err error) {
+	if dash := cmd.ArgsLenAtDash(); any && dash > 0 && dash < len(args) {
+		names, argv = args[:dash], args[dash:]
+	} else if any {
+		err = usage("--any needs NAMEs, -- and the command, as in hasp %s --any gpu0 gpu1 -- CMD", cmd.Name())
+	} else {
+		names, argv, err = a.split(cmd, args, locks)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

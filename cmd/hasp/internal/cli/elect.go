@@ -73,7 +73,7 @@ func (a *app) elect(cmd *cobra.Command, args []string, f *electFlags) error {
 	if err := checkText("--note", f.note); err != nil {
 		return err
 	}
-	e, err := a.prepare(cmd, args, nil, &f.storeFlags, &f.commandFlags)
+	e, err := a.prepare(cmd, args, nil, false, &f.storeFlags, &f.commandFlags)
 	if err != nil {
 		return err
 	}

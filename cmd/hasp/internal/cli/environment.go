@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hasplock/hasp"
@@ -34,7 +35,7 @@ const (
 
 // told are the variables by which hasp run tells its command about the lock. HASP_STORE is not
 // among them, since it is meant as a default for what the command runs.
-var told = []string{"HASP_NAME", "HASP_HOLDER", "HASP_TOKEN", "HASP_DEADLINE", heldVariable}
+var told = []string{"HASP_NAME", "HASP_HOLDER", "HASP_TOKEN", "HASP_SLOT", "HASP_DEADLINE", heldVariable}
 
 func heldAbove(getenv func(string) string) []holding {
 	var held []holding
@@ -81,6 +82,9 @@ func (a *app) commandEnv(g *commandLease, c *hasp.Client, store *storeURL, passC
 		own[name] = "" // removed
 	}
 	maps.Copy(own, a.lockVariables(g.locks(), g.numbered, expiry(g)))
+	if g.slot >= 0 {
+		own["HASP_SLOT"] = strconv.Itoa(g.slot)
+	}
 	own[storeVariable] = store.String()
 	held := heldAbove(a.getenv)
 	if exclusive { // a second permit of a semaphore is not a mistake in itself

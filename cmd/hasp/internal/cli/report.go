@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -48,7 +49,7 @@ type oneOf struct {
 // with --json; and as records to --status-fd in any case.
 //
 // The library reports its events from many goroutines. What write needs is set before the first
-// lock is asked for, when events begin; only the verb's goroutine uses began and acquired.
+// lock is asked for, when events begin; only the verb's goroutine uses began, acquired and taken.
 //
 // Both descriptors are outputs: nothing here waits for their readers.
 type reporter struct {
@@ -59,6 +60,7 @@ type reporter struct {
 	status         io.Writer // nil without --status-fd
 	began          time.Time
 	acquired       time.Time
+	taken          string      // the name of the lock, of any of several
 	holding        atomic.Bool // until the release begins
 }
 
@@ -105,7 +107,7 @@ func (r *reporter) write(rec record) {
 	if r.status == nil && !r.json {
 		return
 	}
-	rec.Time, rec.Name, rec.Store = time.Now(), r.name, r.store
+	rec.Time, rec.Name, rec.Store = time.Now(), cmp.Or(rec.Name, r.name), r.store
 	line, err := json.Marshal(rec)
 	if err != nil { // plain data, and strings that JSON can hold: a bug in hasp
 		line = []byte(`{"event":"error"}`)
@@ -132,12 +134,12 @@ func (r *reporter) held(g *commandLease) {
 	token := ""
 	if l := g.only(); l != nil {
 		rec.Token, rec.Holder = l.Token(), l.ID()
-		token = view.Token(l.Token())
+		rec.Name, r.taken, token = l.Name(), l.Name(), view.Token(l.Token())
 	} else {
 		rec.Locks = g.locks()
 	}
 	r.write(rec)
-	r.detail("acquired %q%s at %s after %s", r.name, token, r.store, view.Brief(r.acquired.Sub(r.began)))
+	r.detail("acquired %q%s at %s after %s", cmp.Or(r.taken, r.name), token, r.store, view.Brief(r.acquired.Sub(r.began)))
 }
 
 // done reports the end, and returns the error by which Main exits.
@@ -164,7 +166,7 @@ func (r *reporter) conclude(event string, end record, f *failure) {
 			end.Message = f.Error()
 		}
 	}
-	end.Event, end.Exit = event, &code
+	end.Event, end.Exit, end.Name = event, &code, r.taken
 	if r.acquired.IsZero() {
 		end.Waited = time.Since(r.began).Seconds()
 	} else {

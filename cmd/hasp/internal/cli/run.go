@@ -18,6 +18,7 @@ type runFlags struct {
 	lockFlags
 	holdFlags
 	commandFlags
+	choiceFlags
 	locks []string
 }
 
@@ -30,7 +31,8 @@ func (a *app) runCommand() *cobra.Command {
 		Example: "  hasp run nightly-report -- ./report.sh\n" +
 			"  hasp run --wait 30s deploy -- make deploy\n" +
 			"  hasp run --skip-ok backup -- pg_dump -f /backup/db.sql   # from cron\n" +
-			"  hasp run -l accounts -l stock -- ./move.sh",
+			"  hasp run -l accounts -l stock -- ./move.sh\n" +
+			"  hasp run --any gpu0 gpu1 gpu2 -- ./train.sh",
 	}
 	f.add(c)
 	f.lockFlags.addWaiting(c.Flags())
@@ -58,6 +60,7 @@ func (f *runFlags) add(c *cobra.Command) {
 	f.holdFlags.add(c.Flags())
 	f.commandFlags.add(c.Flags())
 	addLocks(c.Flags(), &f.locks)
+	f.choiceFlags.add(c.Flags())
 }
 
 // plannedRun holds what a verb that runs a command knows before it asks for the lock.
@@ -70,8 +73,8 @@ type plannedRun struct {
 
 // prepare checks what can be checked without the store. That includes finding the command: a
 // mistyped command is refused at once, not after an hour in the queue.
-func (a *app) prepare(cmd *cobra.Command, args, locks []string, sf *storeFlags, cf *commandFlags) (*plannedRun, error) {
-	names, argv, err := a.namesAndCommand(cmd, args, locks)
+func (a *app) prepare(cmd *cobra.Command, args, locks []string, any bool, sf *storeFlags, cf *commandFlags) (*plannedRun, error) {
+	names, argv, err := a.namesAndCommand(cmd, args, locks, any)
 	if err != nil {
 		return nil, err
 	}
@@ -95,13 +98,13 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	if f.skipOK && !f.wait.set {
 		f.noWait = true // to queue up and then run it again is not to skip it
 	}
-	if err := f.lockFlags.check(); err != nil {
+	if err := errors.Join(f.lockFlags.check(), f.choiceFlags.check(&f.lockFlags, f.locks)); err != nil {
 		return err
 	}
 	if err := f.holdFlags.check(cmd.Flags()); err != nil {
 		return err
 	}
-	e, err := a.prepare(cmd, args, f.locks, &f.storeFlags, &f.commandFlags)
+	e, err := a.prepare(cmd, args, f.locks, f.any, &f.storeFlags, &f.commandFlags)
 	if err != nil {
 		return err
 	}
@@ -166,7 +169,7 @@ func (a *app) getOnce(ctx context.Context, names []string, note string, most dur
 	}
 	r.store = client.Backend().String()
 	r.detail("the store is %s", r.store)
-	q := &acquisition{app: a, client: client, flags: &f.lockFlags, until: until, names: names, note: note, opts: f.whenAsked(client, requests), report: r}
+	q := &acquisition{app: a, client: client, flags: &f.lockFlags, choice: f.choiceFlags, until: until, names: names, note: note, opts: f.whenAsked(client, requests), report: r}
 	held, err := q.run(ctx)
 	if err != nil {
 		client.Close()

@@ -15,6 +15,7 @@ type commandLease struct {
 	anyLease
 	leases   []*hasp.Lease // in the order in which the user named the locks
 	numbered bool          // the user named them by -l
+	slot     int           // of a pool; -1: it is of none
 }
 
 // anyLease has the methods that a Lease and a MultiLease share.
@@ -28,12 +29,12 @@ type anyLease interface {
 }
 
 func leaseOf(l *hasp.Lease) *commandLease {
-	return &commandLease{anyLease: l, leases: []*hasp.Lease{l}}
+	return &commandLease{anyLease: l, leases: []*hasp.Lease{l}, slot: -1}
 }
 
 // leaseOfAll puts the leases into the order of the names: LockAll takes them in its own.
 func leaseOfAll(m *hasp.MultiLease, names []string) *commandLease {
-	all := &commandLease{anyLease: m}
+	all := &commandLease{anyLease: m, slot: -1}
 	for _, name := range names {
 		for _, l := range m.Leases() {
 			if l.Name() == name {
@@ -66,6 +67,29 @@ func title(names []string) string { return strings.Join(names, ", ") }
 
 func addLocks(fs *pflag.FlagSet, locks *[]string) {
 	fs.StringArrayVarP(locks, "lock", "l", nil, "a lock's `NAME`, in place of the NAME before --; several times for several locks, all or none")
+}
+
+// choiceFlags have run take one of several locks.
+type choiceFlags struct {
+	any   bool
+	slots int
+}
+
+func (f *choiceFlags) add(fs *pflag.FlagSet) {
+	fs.BoolVar(&f.any, "any", false, "take one of several NAMEs before --, the first that is free; HASP_NAME says which")
+	fs.IntVar(&f.slots, "slots", 0, "take one of `N` slots, the locks NAME/0 to NAME/N-1; HASP_SLOT says which")
+}
+
+func (f *choiceFlags) check(l *lockFlags, locks []string) error {
+	switch {
+	case f.slots < 0 || f.slots > 1<<16:
+		return usage("--slots must be 1 to %d, not %d", 1<<16, f.slots)
+	case f.any && (f.slots > 0 || len(locks) > 0):
+		return usage("--any excludes -l and --slots: name the locks before --")
+	case f.slots > 0 && (l.shared || l.permits.n > 0 || len(locks) > 0):
+		return usage("--slots excludes -l, --shared and --permits: each slot is a lock for one")
+	}
+	return nil
 }
 
 // numbered are the variables that tell a command about each of the locks that -l has named, by

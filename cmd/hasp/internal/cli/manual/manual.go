@@ -69,7 +69,7 @@ const Exit = `EXIT CODES
 // Run is the part of the help that belongs to run and try, Elect the same part of elect, which takes
 // one name.
 const (
-	Run   = underLock + several + command
+	Run   = underLock + several + choice + command
 	Elect = underLock + command
 )
 
@@ -125,6 +125,14 @@ const several = `SEVERAL LOCKS
 
 `
 
+const choice = `ONE OF SEVERAL LOCKS
+  run and try --any NAME NAME... -- CMD take one lock, the first that is free; if
+  none is, they wait in the queues of all (of more than 16, of 16 drawn at random)
+  and take the first that is granted. --slots N NAME takes one of the N locks
+  NAME/0 to NAME/N-1, a free one at random: a worker id, a device, a port.
+
+`
+
 const command = `WITHOUT --
   NAME CMD ARGS works where no argument behind NAME begins with '-', and
   without -l: any other could be meant for hasp or for CMD, and is refused (64).
@@ -139,6 +147,7 @@ ENVIRONMENT OF THE COMMAND
                  These three are absent with several locks. With -l each lock
                  has HASP_NAME_1, HASP_TOKEN_1, HASP_HOLDER_1 and so on, by its
                  place among the -l
+  HASP_SLOT      with --slots the number of the slot, from 0
   HASP_DEADLINE  the end of trust in the lock at the start (RFC 3339); each
                  renewal moves it; absent where nothing expires
   HASP_STORE     the store in use, without user name and password

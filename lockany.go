@@ -1,0 +1,175 @@
+package hasp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// LockAny stands in several queues at once, as one client that asks for each lock does: the first
+// grant counts, and the other places are left as those of a call whose context has ended, lost
+// answers included. It takes handles, as LockAll does, so that notes, limits, readers and permits
+// work as everywhere. Rejected: a queue of the whole pool beside those of its names (two clients
+// that name different sets would not see each other, nor would a plain Lock of one of the names).
+
+const (
+	// anyQueues bounds the queues in which one caller stands: it makes an entry in each.
+	anyQueues = 16
+
+	// lookAgain is when a caller who does not stand in all queues looks for free locks again.
+	lookAgain = 10 * time.Second
+)
+
+// LockAny waits until it holds one of the locks, and says by [Lease.Name] which. It takes the first
+// that is free, in the order given. If none is, it waits in the queues of all at once, and takes
+// the one that is granted first; should two be granted at the same moment, one is given back at
+// once, also with [MinHold]. Of more than 16 locks it waits for 16, drawn at random, and looks
+// at all again every ten seconds: so it has no place of first come, first served among them.
+//
+// Different kinds may be mixed; all must be of one client, and of a lock that is named twice the
+// first counts. A lock that ctx holds already counts as taken (but see [Reentrant]); if that is all
+// of them, the error wraps ErrDeadlock. The other errors are those of [Mutex.Lock]; one lock that
+// cannot be had (ErrMismatch, say) fails the call. [FailOnDeadlock] is refused with
+// ErrInvalidOption: a caller with several ways on is in no deadlock as long as one of them is open,
+// and [Client.Deadlocks] shows it in none that is certain.
+//
+// Observers are told of each lock that was tried, was waited for or was granted.
+func LockAny(ctx context.Context, locks ...Locker) (*Lease, error) {
+	return lockAny(ctx, locks, true)
+}
+
+// TryLockAny returns the lease of the first of the locks that is free, and otherwise an error
+// wrapping ErrBusy that names the last of them. See [LockAny] and [Mutex.TryLock].
+func TryLockAny(ctx context.Context, locks ...Locker) (*Lease, error) {
+	return lockAny(ctx, locks, false)
+}
+
+func lockAny(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {
+	parts, err := partsOf(ctx, locks)
+	var once []Locker
+	for i, p := range parts {
+		if !slices.ContainsFunc(parts[:i], p.same) {
+			once = append(once, p.Locker)
+		}
+		err = cmp.Or(err, p.cfg.noDeadlock())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("hasp: lock any: %w", err)
+	}
+	return choose(ctx, once, wait)
+}
+
+// noDeadlock refuses FailOnDeadlock.
+func (c *lockConfig) noDeadlock() error {
+	if c.deadlock > 0 {
+		return fmt.Errorf("%w: FailOnDeadlock is for a caller that waits for one lock", ErrInvalidOption)
+	}
+	return nil
+}
+
+// choose takes one of the locks, the first that is free.
+func choose(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {
+	for {
+		l, err := tryEach(ctx, locks)
+		if !wait || !taken(err) {
+			return l, err
+		}
+		queues := locks
+		if len(locks) > anyQueues {
+			queues = make([]Locker, anyQueues)
+			for i, at := range rand.Perm(len(locks))[:anyQueues] {
+				queues[i] = locks[at]
+			}
+		}
+		l, err = firstGranted(ctx, queues, len(queues) < len(locks))
+		if !errors.Is(err, errLookAgain) {
+			return l, err
+		}
+	}
+}
+
+// taken reports that a lock is held by another, or by ctx itself.
+func taken(err error) bool { return errors.Is(err, ErrBusy) || errors.Is(err, ErrDeadlock) }
+
+func tryEach(ctx context.Context, locks []Locker) (l *Lease, err error) {
+	for _, lock := range locks {
+		if l, err = lock.TryLock(ctx); !taken(err) {
+			break
+		}
+	}
+	return l, err
+}
+
+var (
+	errAnotherGranted = errors.New("another of the locks was granted")
+	errLookAgain      = errors.New("time to look at all locks again")
+)
+
+// withdrawn reports that the call with ctx ended because its caller has, or seeks, another lock: that
+// is no failure to tell the observers.
+func withdrawn(ctx context.Context) bool {
+	cause := context.Cause(ctx)
+	return cause == errAnotherGranted || cause == errLookAgain
+}
+
+// firstGranted waits in the queues of the locks, and keeps the first grant. Each request is one of
+// a Lock whose context ends when another is granted: it takes its place back in the background,
+// also if the store's answer was lost. A second grant, which came before that, is released.
+func firstGranted(ctx context.Context, locks []Locker, again bool) (*Lease, error) {
+	wait, stop := context.WithCancelCause(context.WithValue(ctx, leaseKey{}, &choice{ctx}))
+	defer stop(errAnotherGranted)
+	if again {
+		defer time.AfterFunc(lookAgain, func() { stop(errLookAgain) }).Stop()
+	}
+	type answer struct {
+		lease *Lease
+		err   error
+	}
+	answers := make(chan answer, len(locks))
+	for _, lock := range locks {
+		go func() {
+			l, err := lock.Lock(wait)
+			answers <- answer{l, err}
+		}()
+	}
+	var first error // but for those that this context holds
+	for left := len(locks) - 1; left >= 0; left-- {
+		a := <-answers
+		if a.err == nil {
+			stop(errAnotherGranted)
+			go giveBackRest(left, func() *Lease { return (<-answers).lease })
+			return a.lease, nil
+		}
+		if first == nil || taken(first) {
+			first = a.err
+		}
+		if !taken(a.err) {
+			stop(a.err) // the others end, or are granted at this moment
+		}
+	}
+	return nil, first
+}
+
+// giveBackRest releases what was granted too late. MinHold is for work, and none was done.
+func giveBackRest(n int, next func() *Lease) {
+	for range n {
+		if l := next(); l != nil {
+			if l.entry.limit != nil {
+				l.entry.limit.min = 0 // read at the release alone, which comes after this
+			}
+			l.entry.session.client.releaseUnwanted(l)
+		}
+	}
+}
+
+// choice marks the context of one that waits for several locks and takes one: what stands in the
+// queues says so, since such a waiter is in no certain deadlock.
+type choice struct{ ctx context.Context }
+
+func (*choice) find(*Client, *request) *Lease { return nil }
+func (*choice) each(func(*Lease) bool) bool   { return true }
+func (c *choice) outer() context.Context      { return c.ctx }

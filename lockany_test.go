@@ -1,0 +1,315 @@
+package hasp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/memlock"
+)
+
+func mutexes(c *hasp.Client, names ...string) (locks []hasp.Locker) {
+	for _, name := range names {
+		locks = append(locks, c.Mutex(name))
+	}
+	return locks
+}
+
+// anyLater is lockLater for LockAny.
+func anyLater(ctx context.Context, locks ...hasp.Locker) <-chan result {
+	ch := make(chan result, 1)
+	go func() {
+		l, err := hasp.LockAny(ctx, locks...)
+		ch <- result{l, err, time.Now()}
+	}()
+	return ch
+}
+
+func TestLockAny(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rec recorder
+		b, c, other := pair(t, hasp.WithObserver(&rec))
+		names := []string{"a", "b", "c"}
+		var held []*hasp.Lease
+		for _, name := range names {
+			held = append(held, lock(t, other, name))
+		}
+		_, err := hasp.TryLockAny(t.Context(), mutexes(c, names...)...)
+		wantErr(t, err, hasp.ErrBusy)
+		rec.take()
+
+		got := anyLater(t.Context(), mutexes(c, "a", "b", "c", "b")...)
+		synctest.Wait()
+		for _, name := range names {
+			if q, err := other.Inspect(t.Context(), name); err != nil || len(q.Waiters) != 1 || !q.Waiters[0].AnyOf || q.Holders[0].AnyOf {
+				t.Errorf("%s: %+v, %v", name, q, err)
+			}
+		}
+		// The answers to those that leave are lost: each asks again (S8).
+		b.plan("leave", plan{loseAnswer: errors.New("lost"), times: 2})
+		if err := held[1].Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r := <-got
+		if r.err != nil || r.lease.Name() != "b" || !r.lease.Held() || r.lease.Context().Err() != nil {
+			t.Fatalf("%+v", r)
+		}
+		if _, ok := hasp.LeaseFrom(r.lease.Context()); !ok {
+			t.Error("the work does not know its lease")
+		}
+		time.Sleep(time.Second)
+		for _, name := range names {
+			if n := entries(t, other, name); n != 1 {
+				t.Errorf("%s has %d entries", name, n)
+			}
+		}
+		// Those that were not needed are no failures.
+		kinds, _ := rec.take()
+		kinds = slices.DeleteFunc(kinds, func(k hasp.EventKind) bool { return k == hasp.EventRenewed || k == hasp.EventWaiting })
+		if failed := slices.Index(kinds, hasp.EventAcquired); len(kinds) != 4 || failed != 3 { // three tries were busy
+			t.Errorf("events %v", kinds)
+		}
+	})
+}
+
+// What the context holds already is taken; with Reentrant it is taken again.
+func TestLockAnyOfWhatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c, other := pair(t)
+		a, b := lock(t, c, "a"), lock(t, other, "b")
+		got := anyLater(a.Context(), mutexes(c, "a", "b")...)
+		synctest.Wait()
+		if err := b.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r := <-got
+		if r.err != nil || r.lease.Name() != "b" {
+			t.Fatalf("%+v", r)
+		}
+		_, err := hasp.LockAny(r.lease.Context(), mutexes(c, "a", "b")...)
+		wantErr(t, err, hasp.ErrDeadlock)
+		again, err := hasp.LockAny(r.lease.Context(), c.Mutex("a", hasp.Reentrant()), c.Mutex("b"))
+		if err != nil || again.Name() != "a" || again.Token() != a.Token() {
+			t.Errorf("again: %v, %v", again, err)
+		}
+	})
+}
+
+// Two grants at the same moment: the second goes to the next at once, also with MinHold.
+func TestLockAnyGivesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, c, other := pair(t)
+		held := []*hasp.Lease{lock(t, other, "a"), lock(t, other, "b")}
+		min := hasp.MinHold(time.Hour)
+		got := anyLater(t.Context(), c.Mutex("a", min), c.Mutex("b", min))
+		synctest.Wait()
+		b.plan("wait", plan{after: 100 * time.Millisecond}) // both are granted before the first is known
+		for _, l := range held {
+			if err := l.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := <-got
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		rest := map[string]string{"a": "b", "b": "a"}[r.lease.Name()]
+		began := time.Now()
+		l := lock(t, other, rest)
+		if took := time.Since(began); took > time.Second || !l.Held() || !r.lease.Held() {
+			t.Errorf("the rest was free after %s", took)
+		}
+	})
+}
+
+// Of many it waits for some, and sees what else has become free when it looks again.
+func TestLockAnyOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c, other := pair(t)
+		var names []string
+		held := map[string]*hasp.Lease{}
+		for i := range 40 {
+			name := fmt.Sprint(i)
+			names, held[name] = append(names, name), lock(t, other, name)
+		}
+		got := anyLater(t.Context(), mutexes(c, names...)...)
+		synctest.Wait()
+		queues, free := 0, ""
+		for _, name := range names {
+			switch entries(t, other, name) {
+			case 2:
+				queues++
+			case 1:
+				free = name
+			}
+		}
+		if queues != 16 || free == "" {
+			t.Fatalf("waits in %d queues", queues)
+		}
+		began := time.Now()
+		if err := held[free].Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-got; r.err != nil || r.lease.Name() != free || time.Since(began) > 10*time.Second {
+			t.Fatalf("%+v after %s, want %s", r, time.Since(began), free)
+		}
+	})
+}
+
+// Bad input is refused before any I/O, and one lock that cannot be had fails the call.
+func TestLockAnyRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, c, other := pair(t)
+		for what, locks := range map[string][]hasp.Locker{
+			"none":        {},
+			"nil":         {nil},
+			"two clients": {c.Mutex("a"), other.Mutex("b")},
+			"name":        mutexes(c, ""),
+			"option":      {c.Mutex("a"), c.Mutex("b", hasp.FailOnDeadlock(time.Second))},
+			"pool":        {c.Pool("p", 3), c.Mutex("b")},
+		} {
+			if l, err := hasp.LockAny(t.Context(), locks...); err == nil || l != nil {
+				t.Errorf("%s: %v, %v", what, l, err)
+			}
+		}
+		_, err := hasp.LockAny(noContext, c.Mutex("a"))
+		wantErr(t, err, hasp.ErrInvalidOption)
+		_, err = hasp.LockAll(t.Context(), c.Pool("p", 3), c.Mutex("b"))
+		wantErr(t, err, hasp.ErrInvalidOption)
+		for _, p := range []*hasp.Pool{c.Pool("p", 0), c.Pool("p", 1<<16+1), c.Pool("", 2), c.Pool("p", 2, hasp.FailOnDeadlock(1))} {
+			_, err := p.Lock(t.Context())
+			if err == nil {
+				t.Errorf("%+v is no pool", p)
+			}
+		}
+		if calls := b.taken(); len(calls) != 0 {
+			t.Errorf("calls %v", calls)
+		}
+
+		lock(t, other, "a")
+		if _, err := other.Semaphore("s", 3).Acquire(t.Context(), 3); err != nil {
+			t.Fatal(err)
+		}
+		_, err = hasp.LockAny(t.Context(), c.Mutex("a"), c.Semaphore("s", 4).Locker(1))
+		wantErr(t, err, hasp.ErrMismatch)
+		time.Sleep(time.Second)
+		if n := entries(t, other, "a"); n != 1 {
+			t.Errorf("%d entries are left", n)
+		}
+	})
+}
+
+// A waiter for any of several is in no certain deadlock: here r reads past it as soon as it has the
+// other lock. The control waits for the one alone.
+func TestLockAnyIsNoCertainDeadlock(t *testing.T) {
+	for _, choice := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memlock.New()
+			h, r, any, n := client(t, store.Backend()), client(t, store.Backend()), client(t, store.Backend()), client(t, store.Backend())
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			free := lock(t, n, "free")
+			reads, err := h.RWMutex("m").RLock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			z := lock(t, r, "z")
+			if choice {
+				anyLater(ctx, any.Mutex("m"), any.Mutex("free"))
+			} else {
+				lockLater(ctx, any, "m")
+			}
+			synctest.Wait()
+			got := make(chan result, 1)
+			go func() { // behind the writer, while it holds z
+				l, err := r.RWMutex("m").RLock(z.Bind(ctx))
+				got <- result{l, err, time.Now()}
+			}()
+			synctest.Wait()
+			lockLater(reads.Bind(ctx), h, "z")
+			synctest.Wait()
+			found, err := n.Deadlocks(t.Context())
+			if err != nil || slices.ContainsFunc(found, func(d hasp.Deadlock) bool { return d.Certain }) == choice {
+				t.Errorf("choice %t: %v, %v", choice, found, err)
+			}
+			if err := free.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if len(got) == 1 != choice {
+				t.Errorf("choice %t: %d got on", choice, len(got))
+			}
+			cancel()
+		})
+	}
+}
+
+// Slots are given once, to all who ask, and are mutexes that others can take by name.
+func TestPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c, other := pair(t)
+		const n = 32
+		lock(t, other, "ids/7")
+		seen := map[int]bool{7: true}
+		for range n - 1 {
+			l, err := c.Pool("ids", n).TryLock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seen[l.Slot()] || l.Slot() < 0 || l.Slot() >= n || l.Name() != fmt.Sprintf("ids/%d", l.Slot()) {
+				t.Errorf("slot %d (%s)", l.Slot(), l.Name())
+			}
+			seen[l.Slot()] = true
+		}
+		_, err := c.Pool("ids", n).TryLock(t.Context())
+		wantErr(t, err, hasp.ErrBusy)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = c.Pool("ids", n).Lock(ctx)
+		wantErr(t, err, context.DeadlineExceeded)
+		if l := lock(t, c, "plain"); l.Slot() != -1 {
+			t.Errorf("slot %d", l.Slot())
+		}
+	})
+}
+
+// Do works with a pool.
+func ExamplePool() {
+	ctx := context.Background()
+	c := open()
+	defer c.Close()
+
+	// At most 1,024 workers at once, each with a number for itself.
+	_ = hasp.Do(ctx, c.Pool("worker", 1024), func(ctx context.Context) error {
+		l, _ := hasp.LeaseFrom(ctx)
+		fmt.Println("has a worker id:", l.Slot() >= 0 && l.Slot() < 1024)
+		return nil
+	})
+	// Output: has a worker id: true
+}
+
+func ExampleLockAny() {
+	ctx := context.Background()
+	c := open()
+	defer c.Close()
+	busy, err := c.Mutex("gpu0").Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer busy.Unlock()
+
+	l, err := hasp.LockAny(ctx, c.Mutex("gpu0"), c.Mutex("gpu1"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer l.Unlock()
+	fmt.Println("trains on", l.Name())
+	// Output: trains on gpu1
+}
