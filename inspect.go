@@ -39,8 +39,8 @@ type Entry struct {
 	// Deadlock).
 	Holds []string `json:"holds,omitempty"`
 
-	// AnyOf says that it was made by [LockAny] or a [Pool]: as a waiter it may stand in other queues
-	// too, and leaves when it is granted another lock.
+	// AnyOf says that it was made by [LockAny] or a [Pool]: as a waiter it may stand in other
+	// queues too, and leaves when it is granted another lock.
 	AnyOf bool `json:"any_of,omitempty"`
 
 	// Expires is when the store removes the entry if it is not renewed, by this client's clock;

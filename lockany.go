@@ -109,8 +109,8 @@ var (
 	errLookAgain      = errors.New("time to look at all locks again")
 )
 
-// withdrawn reports that the call with ctx ended because its caller has, or seeks, another lock: that
-// is no failure to tell the observers.
+// withdrawn reports that the call with ctx ended because its caller has, or seeks, another lock:
+// that is no failure to tell the observers.
 func withdrawn(ctx context.Context) bool {
 	cause := context.Cause(ctx)
 	return cause == errAnotherGranted || cause == errLookAgain

@@ -108,7 +108,7 @@ func (o storedOwner) encode() string {
 
 func (o Owner) encode() string { return storedOwner{Owner: o}.encode() }
 
-// anyOf is what a waiter for several locks adds to its owner as stored.
+// anyOf marks the stored owner of a waiter for several locks.
 const anyOf = `,"any_of":true`
 
 // fits refuses an owner that drivers need not be able to keep: a control character takes

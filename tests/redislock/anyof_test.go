@@ -13,7 +13,7 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// device is what a name of a choice protects.
+// device is protected by a name of a choice.
 type device struct {
 	inside, doubles atomic.Int64
 	busy            atomic.Int64 // nanoseconds
