@@ -43,7 +43,7 @@ const defaultConnectTimeout = 2 * time.Second
 // of five servers sent them thousands of pings a second.
 const pingInterval = 5 * time.Second
 
-// silenceBound is how long a ping waits for its answer, and a request on idleConn.
+// silenceBound is how long a ping waits for its answer.
 const silenceBound = 3 * time.Second
 
 // Parse reads the parts of a URL that say how to connect, with TLS if it is secure. Errors

@@ -33,7 +33,6 @@ type dialer struct {
 	dialing map[*context.CancelFunc]string // the address
 
 	secure tlsparams.Params
-	idle   bool // rueidis does not read between two requests
 
 	// onBroken is called when a connection fails or is closed.
 	onBroken func()
@@ -154,36 +153,11 @@ type conn struct {
 	dialer *dialer
 	addr   string
 	since  time.Time
-	failed atomic.Bool  // by the peer; rueidis also closes connections that it does not need
-	closed atomic.Bool  // by Close, and not a byte can be written any more
-	read   atomic.Int64 // when something was read last, if dialer.idle
-}
-
-// staleAfter is how long a connection is idle before it is examined, which costs a system call.
-const staleAfter = 50 * time.Millisecond
-
-// errClosedByUs is the error of a write of which nothing was sent, because we had closed the
-// connection before. It says nothing about the server.
-var errClosedByUs = errors.New("the connection was closed to be dialled anew")
-
-func (c *conn) Write(p []byte) (int, error) {
-	if c.closed.Load() {
-		return 0, errClosedByUs
-	}
-	// A server may have closed a connection that was idle. Written to, it would take the request,
-	// and its outcome would be unknown.
-	if at := c.read.Load(); at != 0 && time.Now().UnixNano()-at > int64(staleAfter) && readable(c.Conn) {
-		_ = c.Close()
-		return 0, errClosedByUs
-	}
-	return c.Conn.Write(p)
+	failed atomic.Bool // by the peer; rueidis also closes connections that it does not need
 }
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if c.dialer.idle {
-		c.read.Store(time.Now().UnixNano())
-	}
 	if err != nil {
 		if !errors.Is(err, net.ErrClosed) {
 			c.failed.Store(true)
@@ -194,7 +168,6 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 func (c *conn) Close() error {
-	c.closed.Store(true)
 	c.dialer.closed(c)
 	c.dialer.onBroken()
 	return c.Conn.Close()

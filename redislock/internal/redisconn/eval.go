@@ -18,7 +18,7 @@ func (c *rueidisConn) Eval(ctx context.Context, s *Script, call Call, replicas i
 				return c.evalReplicated(ctx, s, call, replicas)
 			})
 		}
-		return c.either(ctx, func(ctx context.Context, client rueidis.CommandClient) Reply {
+		return c.one(ctx, func(ctx context.Context, client rueidis.CommandClient) Reply {
 			return evalOnce(ctx, client, s, call)
 		})
 	}
@@ -161,25 +161,13 @@ func eval(client rueidis.CommandClient, s *Script, call Call) rueidis.Completed 
 const maxPipeline = 1000
 
 func (c *rueidisConn) EvalAll(ctx context.Context, s *Script, calls []Call) []Reply {
-	if len(calls) == 1 && c.idle != nil && !c.pipeline.made() {
-		return []Reply{c.Eval(ctx, s, calls[0], 0)} // a server may take no further connection, and the locks last
-	}
-	if len(calls) == 1 { // on the shared connection if there is one: a renewal that is cancelled closes the other
-		return []Reply{c.one(ctx, func(ctx context.Context, client rueidis.CommandClient) Reply {
-			return evalOnce(ctx, client, s, calls[0])
-		})}
-	}
 	all := make([]Reply, 0, len(calls))
 	for batch := range slices.Chunk(calls, maxPipeline) {
 		failed := func(err error) []Reply { return slices.Repeat([]Reply{{Err: err}}, len(batch)) }
 		all = append(all, run(ctx, c, func(ctx context.Context) ([]Reply, error) {
-			client, err := c.shared(ctx)
-			if err != nil {
-				return failed(err), err
-			}
-			rs := evalPipeline(ctx, client, s, batch)
+			rs := evalPipeline(ctx, c.client, s, batch)
 			if c.demoted(rs[len(rs)-1]) {
-				rs = evalPipeline(ctx, client, s, batch)
+				rs = evalPipeline(ctx, c.client, s, batch)
 			}
 			return rs, rs[len(rs)-1].Err
 		}, failed)...)
