@@ -462,3 +462,10 @@ type Migrator interface {
 	// call it at once. A schema newer than the driver is an error that wraps ErrInvalid.
 	Migrate(ctx context.Context) (from, to int, err error)
 }
+
+// Granter is a Migrator whose tables other roles can be allowed to use that may not create any.
+type Granter interface {
+	// Grant gives a role the rights that using the tables takes, and no others. The name is
+	// anybody's text. A role that does not exist is an error that wraps ErrInvalid.
+	Grant(ctx context.Context, role string) error
+}

@@ -118,4 +118,5 @@ var (
 	_ driver.Watcher  = (*table)(nil)
 	_ driver.Evicter  = (*table)(nil)
 	_ driver.Migrator = (*table)(nil)
+	_ driver.Granter  = (*table)(nil)
 )

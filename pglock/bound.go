@@ -147,4 +147,5 @@ var (
 	_ driver.Namer    = (*bound)(nil)
 	_ driver.Evicter  = (*bound)(nil)
 	_ driver.Migrator = (*bound)(nil)
+	_ driver.Granter  = (*bound)(nil)
 )

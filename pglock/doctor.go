@@ -137,7 +137,7 @@ func (x *examination) checks() []check {
 			current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint AS most
 			FROM pg_stat_activity WHERE backend_type = 'client backend') s`, driver.Warn, "%s", "raise max_connections, or share pools", "%s"},
 		{"tables", fmt.Sprintf("SELECT %d <> %d, ''", x.there, x.naming.latest()), driver.Warn,
-			fmt.Sprintf("version %d in schema %q, and %d is needed", x.there, x.opts.Schema, x.naming.latest()), "run `hasp migrate`; without the right to create, `hasp migrate --print`", ""},
+			fmt.Sprintf("version %d in schema %q, and %d is needed", x.there, x.opts.Schema, x.naming.latest()), "run `hasp migrate`; for a role without the right to create, the owner of the database runs `hasp migrate --grant ROLE`", ""},
 		// Without its indexes a queue has no order, and an ID two entries.
 		{"tables", fmt.Sprintf(`SELECT %d > 0 AND count(*) < 6, count(*)::text FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 			WHERE i.indisunique AND i.indisvalid AND n.nspname = '%s' AND c.relname IN ('%[3]snames', '%[3]ssessions', '%[3]sentries', '%[3]sholders')`, x.there, x.opts.Schema, x.opts.Prefix),

@@ -79,7 +79,7 @@ func explain(ctx context.Context, err error) error {
 		if strings.Contains(err.Error(), "row-level security") {
 			return fmt.Errorf("%w: %w", errRowSecurity, err)
 		}
-		return fmt.Errorf("%w (%w): the role may not use hasp's tables; an administrator runs `hasp migrate` or what `hasp migrate --print` prints, with the grants at its end: %w", driver.ErrRefused, driver.ErrInvalid, err)
+		return fmt.Errorf("%w (%w): this role may not use hasp's tables; %s: %w", driver.ErrRefused, driver.ErrInvalid, grantCure, err)
 	case undefinedTable, undefinedFunction, undefinedSchema:
 		return fmt.Errorf("hasp's tables are not there (dropped?); run `hasp migrate`: %w", err)
 	case "22021", "22P05":
@@ -91,6 +91,9 @@ func explain(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// grantCure is for a role without rights.
+const grantCure = "the owner of the database runs `hasp migrate --grant ROLE` with this role, or reviews and runs what `hasp migrate --print` prints, with the grants at its end"
 
 // errRowSecurity is for tables that this role sees through a policy: what it hides would count as
 // free.

@@ -82,13 +82,19 @@ func (n naming) text() string {
 	}
 	b.WriteString("COMMIT;\n")
 	fmt.Fprintf(&b, `
--- For each role that uses the locks, APP here:
--- GRANT USAGE ON SCHEMA %q TO APP;
--- GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO APP;
--- GRANT SELECT, UPDATE ON SEQUENCE %s TO APP;
--- Functions may be executed by everybody unless that was revoked; they run as their caller.
-`, n.schema, n.sql("hasp_schema, hasp_names, hasp_sessions, hasp_entries, hasp_evictions, hasp_holders, hasp_queues, hasp_ceiling"), n.sql("hasp_tokens"))
+-- For each role that uses the locks, APP here (hasp migrate --grant APP):
+%s-- Functions may be executed by everybody unless that was revoked; they run as their caller.
+`, strings.ReplaceAll(n.grants("APP"), "GRANT", "-- GRANT"))
 	return b.String()
+}
+
+// grants are the rights of a role that uses the tables and does not make them. The role is an
+// identifier, quoted where it needs that.
+func (n naming) grants(role string) string {
+	return fmt.Sprintf(`GRANT USAGE ON SCHEMA %[2]q TO %[1]s;
+GRANT SELECT, INSERT, UPDATE, DELETE ON %[3]s TO %[1]s;
+GRANT SELECT, UPDATE ON SEQUENCE %[4]s TO %[1]s;
+`, role, n.schema, n.sql("hasp_schema, hasp_names, hasp_sessions, hasp_entries, hasp_evictions, hasp_holders, hasp_queues, hasp_ceiling"), n.sql("hasp_tokens"))
 }
 
 // versionNow reads which version is there, 0 for none. Tables that a policy hides would look empty,
@@ -140,8 +146,8 @@ func (n naming) migrate(ctx context.Context, r runner) (from, to int, err error)
 	case state == foreignOwner:
 		return from, from, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	case state == "42501":
-		return from, from, fmt.Errorf("%w (%w): this role may not create hasp's tables in schema %q; let an administrator run `hasp migrate`, or review and run what `hasp migrate --print` prints: %w",
-			driver.ErrRefused, driver.ErrInvalid, n.schema, err)
+		return from, from, fmt.Errorf("%w (%w): this role may not create hasp's tables in schema %q; %s: %w",
+			driver.ErrRefused, driver.ErrInvalid, n.schema, grantCure, err)
 	case state == lockNotAvailable:
 		return from, from, fmt.Errorf("hasp's tables in schema %q are to be brought up to date, and a long transaction (a dump?) has them; try again when it has ended: %w", n.schema, err)
 	case err != nil:

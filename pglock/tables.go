@@ -2,9 +2,15 @@ package pglock
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/fencing/sqlfence"
 )
 
 // tables are hasp's tables in a database, and the pool to reach them.
@@ -27,6 +33,45 @@ func (t *tables) Schema() string { return t.naming.text() }
 // Migrate creates what is missing.
 func (t *tables) Migrate(ctx context.Context) (from, to int, err error) {
 	return t.naming.migrate(ctx, t.pool)
+}
+
+// fenceTable is sqlfence's, in its usual place: a role that may not create cannot make it either.
+const fenceTable = "public." + sqlfence.DefaultTable
+
+// Grant lets a role use the tables, and the fence's, which is made if it is missing and the caller
+// may. PostgreSQL takes "public" for all roles, also where it is quoted.
+func (t *tables) Grant(ctx context.Context, role string) error {
+	if role == "public" {
+		return fmt.Errorf("%w: public is all roles; name one", driver.ErrInvalid)
+	}
+	fence, err := sqlfence.New(sqlfence.PostgreSQL, nil)
+	if err != nil {
+		return err
+	}
+	to := pgx.Identifier{role}.Sanitize()
+	err = t.pool.atomically(ctx, func(tx runner) error {
+		if err := tx.script(ctx, preamble); err != nil {
+			return err
+		}
+		var there, may bool
+		err := one(ctx, tx, "SELECT to_regclass($1::text) IS NOT NULL, coalesce(has_schema_privilege(to_regnamespace('public')::oid, 'CREATE'), false)",
+			[]any{fenceTable}, &there, &may)
+		script := t.naming.grants(to)
+		if !there && may {
+			script += fence.Schema() + ";\n"
+		}
+		if there || may {
+			script += "GRANT SELECT, INSERT, UPDATE ON " + fenceTable + " TO " + to
+		}
+		if err == nil {
+			err = tx.script(ctx, script)
+		}
+		return err
+	})
+	if sqlState(err) != "" {
+		return fmt.Errorf("%w (%w): let role %q use hasp's tables: %w", driver.ErrRefused, driver.ErrInvalid, role, err)
+	}
+	return err
 }
 
 // ensure looks whether the tables are there, and creates them at the first use unless that

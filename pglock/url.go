@@ -61,6 +61,11 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 		NoFence:        driver.OneOf(p, "fence", "on", "off") == "off",
 		DurableRelease: driver.OneOf(p, "durable_release", "off", "on") == "on",
 	}
+	for other, ours := range map[string]string{"pool_max_conns": "connections=", "search_path": "schema="} { // of other clients
+		if u.Query().Has(other) {
+			return nil, fmt.Errorf("%w: parameter %q has no effect here; use %s", driver.ErrInvalid, other, ours)
+		}
+	}
 	cfg, err := connConfig(u, p)
 	if err == nil {
 		err = p.Err()

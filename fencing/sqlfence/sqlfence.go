@@ -140,11 +140,20 @@ func (g *Fence) EnsureTable(ctx context.Context, db *sql.DB) error {
 		// again.
 		s := state(err)
 		exists := s == "23505" || s == "42P07" || s == "42710"
-		if err != nil {
-			err = fmt.Errorf("make table %s: %w", g.table, err)
-		}
-		return exists || again(err), err
+		return exists || again(err), g.NotMade(err)
 	})
+}
+
+// NotMade explains an error of the statement that creates the table.
+func (g *Fence) NotMade(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case state(err) == "42501", number(err) == 1142: // the right is missing
+		return fmt.Errorf("make table %s: this role may not create it; the owner of the database runs what Schema returns, and GRANT SELECT, INSERT, UPDATE ON %[1]s TO the role; "+
+			"for %[2]s in PostgreSQL `hasp migrate --grant ROLE` does both: %[3]w", g.table, DefaultTable, err)
+	}
+	return fmt.Errorf("make table %s: %w", g.table, err)
 }
 
 // there reports whether the table can be read. If not, the attempt to create it gives the reason.

@@ -63,10 +63,7 @@ func (g *Fence) EnsureTable(ctx context.Context, db DB) error {
 			return false, nil
 		}
 		_, err := db.Exec(ctx, g.Schema())
-		if err != nil {
-			err = fmt.Errorf("make the table of the fence: %w", err)
-		}
-		return made(err) || again(err), err
+		return made(err) || again(err), g.sql.NotMade(err)
 	})
 }
 

@@ -6,7 +6,10 @@ import (
 	"database/sql"
 	"errors"
 	"net/url"
+	"strings"
 	"testing"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/hasplock/hasp/fencing"
 	"github.com/hasplock/hasp/fencing/sqlfence"
@@ -99,4 +102,38 @@ func TestTemporaryTableIsNoFence(t *testing.T) {
 			t.Errorf("a stale token on another connection: %v", err)
 		}
 	})
+}
+
+// In MariaDB a role without the right is told what an administrator runs; after that it needs no
+// other right.
+func TestEnsureTableInMariaDBWithoutCreate(t *testing.T) {
+	d := mariadb(t)
+	admin := d.connect(t)
+	user, table := fresh("humble"), fresh("fence")
+	g, err := sqlfence.New(d.Dialect, &sqlfence.Options{Table: table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var database string
+	if err := admin.QueryRow("SELECT database()").Scan(&database); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, admin, "CREATE USER %s", user)
+	mustExec(t, admin, "GRANT SELECT ON %s.* TO %s", database, user)
+	cfg, err := mysql.ParseDSN(d.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.User, cfg.Passwd = user, ""
+	d.DSN = cfg.FormatDSN()
+	humble := d.connect(t)
+	if err := g.EnsureTable(t.Context(), humble); err == nil || !strings.Contains(err.Error(), "GRANT SELECT, INSERT, UPDATE ON "+table) {
+		t.Errorf("without the table: %v", err)
+	}
+	mustExec(t, admin, "%s", g.Schema())
+	mustExec(t, admin, "GRANT SELECT, INSERT, UPDATE ON %s.%s TO %s", database, table, user)
+	if err := g.EnsureTable(t.Context(), humble); err != nil {
+		t.Error(err)
+	}
+	with(t, g, humble, "n", 7)
 }
