@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/doctor"
 )
 
 // New makes a Backend on a pool of yours, which closing the Backend does not close. It must
@@ -104,7 +105,11 @@ func (s *store) fit(ctx context.Context) error {
 	return s.passed.do(ctx, func() error {
 		var autocommit bool
 		var database sql.NullString
-		if err := row(ctx, s.work, "SELECT @@autocommit, "+hashOfDatabase, &autocommit, &database); err != nil {
+		var version string
+		if err := row(ctx, s.work, "SELECT @@autocommit, "+hashOfDatabase+", VERSION()", &autocommit, &database, &version); err != nil {
+			return err
+		}
+		if err := doctor.Refuse(products, version); err != nil && !s.opts.NoFence {
 			return err
 		}
 		least, most := s.opts.Strategy.leastOfPool(), s.kept.Stats().MaxOpenConnections

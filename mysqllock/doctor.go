@@ -83,6 +83,15 @@ func (x *examination) version() {
 	x.When(is[0] < least[0] || is[0] == least[0] && is[1] < least[1], driver.Bad, "version",
 		fmt.Sprintf("%s %s, older than %d.%d, which hasp is not made for", name, v, least[0], least[1]), "upgrade the server")
 	x.Else("version", name+" "+v)
+	x.Product(products, v+" aurora_version:"+x.variables["aurora_version"])
+}
+
+// products are recognised by VERSION(), and Aurora by a variable. getlock with fence=off, which has
+// no procedures, is refused nowhere.
+var products = []doctor.Product{
+	doctor.Refused("TiDB", "-TiDB-", "it has no stored procedures"),
+	doctor.Refused("Vitess (PlanetScale)", "Vitess", "its stored procedures return no results and end no transactions"),
+	doctor.Untested("Aurora MySQL", "aurora_version:3", "one server writes, to storage in several zones"),
 }
 
 // proxy asks twice which connection this is. A proxy that spreads statements over

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/doctor"
 )
 
 // Latest is the version of the tables.
@@ -14,4 +15,10 @@ var Latest = len(migrations)
 func AddStep(b driver.Backend, step string) {
 	s := b.(*table).schema
 	s.steps = append(slices.Clone(s.steps), step)
+}
+
+// Product is the name of what says this of itself, "" for MySQL and MariaDB.
+func Product(said string) string {
+	p, _ := doctor.Recognise(products, said)
+	return p.Name
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/doctor"
 )
 
 // link is a connection for one session or one lock.
@@ -247,10 +248,11 @@ func (d *dbDialer) listens() bool { return false }
 
 func (d *dbDialer) examine(ctx context.Context) error {
 	var replica bool
-	if err := one(ctx, sqlRunner{on: d.db}, "SELECT pg_catalog.current_database(), pg_catalog.pg_is_in_recovery()", nil, &d.database, &replica); err != nil {
+	var version string
+	if err := one(ctx, sqlRunner{on: d.db}, "SELECT pg_catalog.current_database(), pg_catalog.pg_is_in_recovery(), pg_catalog.version()", nil, &d.database, &replica, &version); err != nil {
 		return explain(ctx, err)
 	}
-	return refuseReplica(replica)
+	return refuseServer(replica, version)
 }
 
 func (d *dbDialer) link(ctx context.Context) (link, error) {
@@ -288,11 +290,11 @@ func (l *dbLink) broken() bool { return l.failed }
 
 func (l *dbLink) close() { _ = l.conn.Close() } // back to the pool: nothing depends on it
 
-func refuseReplica(replica bool) error {
+func refuseServer(replica bool, said string) error {
 	if replica {
 		return fmt.Errorf("%w: the server is a replica, which grants nothing; name the primary, or several hosts with target_session_attrs=read-write", driver.ErrInvalid)
 	}
-	return nil
+	return doctor.Refuse(products, said)
 }
 
 // silenceMost is how long a peer may send nothing before a connection of ours ends, on either side:

@@ -80,14 +80,18 @@ func (x *examination) examine() ([]driver.Finding, error) {
 			x.Else(c.subject, strings.ReplaceAll(c.fine, "%s", value))
 		}
 	}
-	asked, micros := time.Now(), int64(0)
+	asked, micros, said := time.Now(), int64(0), ""
 	err = x.safely(x.ctx, func(r runner) error {
+		if err := one(x.ctx, r, productSigns, nil, &said); err != nil {
+			return err
+		}
 		asked = time.Now()
 		return one(x.ctx, r, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", nil, &micros)
 	})
 	if err != nil {
 		return x.Found, explain(x.ctx, err)
 	}
+	x.Product(products, said)
 	x.Clock(time.UnixMicro(micros), asked)
 	return x.Found, nil
 }

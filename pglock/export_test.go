@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/doctor"
 )
 
 // Slice has a store of strategy advisory wait in slices of this length.
@@ -65,4 +66,10 @@ func tablesOf(b driver.Backend) *tables {
 		return t.tables
 	}
 	return b.(*bound).tables
+}
+
+// Product is the name of what says this of itself, "" for PostgreSQL.
+func Product(said string) string {
+	p, _ := doctor.Recognise(products, said)
+	return p.Name
 }

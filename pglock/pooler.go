@@ -39,10 +39,11 @@ func (d *dialer) examine(ctx context.Context, conn *pgx.Conn, o Options) error {
 	r := plainly(conn)
 	var pid int64
 	var replica bool
-	if err := one(ctx, r, "SELECT pg_catalog.pg_backend_pid()::bigint, pg_catalog.pg_is_in_recovery(), pg_catalog.current_database()", nil, &pid, &replica, &d.seen.database); err != nil {
+	var version string
+	if err := one(ctx, r, "SELECT pg_catalog.pg_backend_pid()::bigint, pg_catalog.pg_is_in_recovery(), pg_catalog.current_database(), pg_catalog.version()", nil, &pid, &replica, &d.seen.database, &version); err != nil {
 		return err
 	}
-	if err := refuseReplica(replica); err != nil {
+	if err := refuseServer(replica, version+" "+d.cfg.Host); err != nil {
 		return err
 	}
 	d.seen.listens = true

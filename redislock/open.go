@@ -2,7 +2,6 @@ package redislock
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/url"
 	"slices"
@@ -72,21 +71,13 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	if err != nil {
 		return nil, redisconn.Refusal(err)
 	}
-	if err := refuseReplica(ctx, conn); err != nil {
+	err = conn.Each(ctx, func(n redisconn.Node) error {
+		_, err := redisconn.Meet(ctx, n, ": it refuses locks or, if it is writable, forgets them; name its master, or the Sentinel set with sentinel=NAME")
+		return err
+	})
+	if err != nil {
 		conn.Close()
-		return nil, err
+		return nil, redisconn.Refusal(err)
 	}
 	return newBackend(conn, &o)
-}
-
-// refuseReplica is for URLs that name a replica: it refuses locks or, if it is writable, forgets
-// them. A server that does not tell its role is accepted.
-func refuseReplica(ctx context.Context, conn redisconn.Conn) error {
-	return conn.Each(ctx, func(n redisconn.Node) error {
-		r := n.Do(ctx, "ROLE")
-		if role, _ := r.Value.([]any); r.Err == nil && len(role) > 0 && role[0] == "slave" {
-			return fmt.Errorf("%w: %s is a replica; name its master, or the Sentinel set with sentinel=NAME", driver.ErrInvalid, n.Addr())
-		}
-		return ctx.Err()
-	})
 }

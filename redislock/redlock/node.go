@@ -84,18 +84,8 @@ func (n *node) meet(ctx context.Context) (runID string, err error) {
 		return "", fmt.Errorf("%w: %s is a %s, whose locks move between servers; redlock needs independent ones", driver.ErrInvalid, n, topology)
 	}
 	err = n.conn.Each(ctx, func(s redisconn.Node) error {
-		role := s.Do(ctx, "ROLE")
-		if parts, _ := role.Value.([]any); role.Err == nil && len(parts) > 0 && parts[0] == "slave" {
-			return fmt.Errorf("%w: %s is a replica, which has no vote; name its master", driver.ErrInvalid, n)
-		}
-		info := s.Do(ctx, "INFO", "server")
-		if info.Err != nil && redisconn.Answered(info.Err) == "" {
-			return info.Err
-		}
-		text, _ := info.Value.(string)
-		_, after, _ := strings.Cut(text, "run_id:")
-		runID, _, _ = strings.Cut(after, "\r\n")
-		return ctx.Err()
+		runID, err = redisconn.Meet(ctx, s, ", which has no vote; name its master")
+		return err
 	})
 	return runID, err
 }

@@ -246,7 +246,7 @@ func (g *Guard) Examine(ctx context.Context, n redisconn.Node, x *redisconn.Exam
 		x.Add(driver.Bad, subject, "off: a server that has forgotten its locks grants them again at once", "leave out quarantine=off")
 		return
 	case x.Fields["master_replid"] == "":
-		x.Add(driver.Bad, subject, "this user may not run INFO: a restart of the server is not noticed", "allow INFO to the user")
+		x.Add(driver.Bad, subject, "INFO has no replication id: a restart of the server is not noticed", "allow INFO to the user; else let the resource check fencing tokens")
 		return
 	case g.conn.Topology() == redisconn.Cluster:
 		x.Add(driver.Info, subject, "on, separately for each slot", "")

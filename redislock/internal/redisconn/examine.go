@@ -16,7 +16,8 @@ type Examination struct {
 	doctor.Report
 	node   Node
 	ctx    context.Context
-	Fields map[string]string // of INFO
+	said   string            // the answer to INFO
+	Fields map[string]string // of it
 }
 
 // Examine reads the server's INFO.
@@ -26,8 +27,8 @@ func Examine(ctx context.Context, n Node) (*Examination, error) {
 		return nil, fmt.Errorf("%s: %w", n.Addr(), r.Err)
 	}
 	x := &Examination{Report: doctor.Report{Server: n.Addr()}, node: n, ctx: ctx, Fields: map[string]string{}}
-	text, _ := r.Value.(string)
-	for line := range strings.Lines(text) {
+	x.said, _ = r.Value.(string)
+	for line := range strings.Lines(x.said) {
 		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			x.Fields[key] = value
 		}
@@ -61,6 +62,40 @@ func (x *Examination) Version() {
 	_, _ = fmt.Sscanf(x.Fields["redis_version"], "%d.%d", &major, &minor) // Valkey says 7.2 here
 	x.When(major < 6 || major == 6 && minor < 2, driver.Bad, "version", name+" "+v+", older than 6.2, which hasp is not made for", "upgrade the server")
 	x.Else("version", name+" "+v)
+	x.Product(products, x.said)
+}
+
+// products are recognised by a line of INFO.
+var products = []doctor.Product{
+	doctor.Refused("KeyDB with active-replica", "role:active-replica", "each of its servers takes writes, and where they were apart the newest write of a key wins"),
+	doctor.Refused("Garnet without a cluster", "master_replid:0000000000000000000000000000000000000000", "its replication id is always 0, so that a start with an old file cannot be noticed"),
+	doctor.Untested("Garnet", "garnet_version:", "scripts are off unless it was started with --lua"),
+	doctor.Untested("KeyDB", "mvcc_depth:", "a fork of Redis with threads, whose scripts are atomic as there"),
+	doctor.Untested("Dragonfly", "dragonfly_version:", "its scripts are of Lua 5.4, and it has no append-only file"),
+	doctor.Untested("Upstash", "upstash_version:", "not Redis's program; its replicas are asynchronous, and after a split the last write of a key wins: let the resource check fencing tokens"),
+	doctor.Untested("Amazon ElastiCache", "os:Amazon ElastiCache", "a failover may lose writes unless its durability is synchronous"),
+	doctor.Untested("Amazon MemoryDB", "os:Amazon MemoryDB", "a write is in a log of several zones before it is answered"),
+}
+
+// Meet refuses a server on which no lock could hold, when a store is opened. A server that tells
+// nothing of itself is accepted. replica says what to do about one. runID is "" if it is not told.
+func Meet(ctx context.Context, n Node, replica string) (runID string, err error) {
+	x, err := Examine(ctx, n)
+	if Answered(err) != "" { // this user may not run INFO
+		x = &Examination{Fields: map[string]string{}}
+		if role, _ := n.Do(ctx, "ROLE").Value.([]any); len(role) > 0 {
+			x.Fields["role"], _ = role[0].(string)
+		}
+	} else if err != nil {
+		return "", err
+	}
+	if x.Fields["role"] == "slave" {
+		return "", fmt.Errorf("%w: %s is a replica%s", driver.ErrInvalid, n.Addr(), replica)
+	}
+	if err := doctor.Refuse(products, x.said); err != nil {
+		return "", fmt.Errorf("%s: %w", n.Addr(), err)
+	}
+	return x.Fields["run_id"], ctx.Err()
 }
 
 // IsReplica reports whether it is one, and then says so.
