@@ -12,7 +12,7 @@ type EventKind string
 
 // The kinds of events.
 const (
-	EventWaiting  EventKind = "waiting"  // an acquisition did not get the lock at once
+	EventWaiting  EventKind = "waiting"  // an acquisition did not get the lock at once; Inspect tells its place
 	EventAcquired EventKind = "acquired" // Wait: how long it took
 	EventFailed   EventKind = "failed"   // an acquisition ended without the lock; Err says why, ErrBusy if a try found it taken
 	EventReleased EventKind = "released" // Hold: how long it was held; Err, if it was lost or the outcome is unknown

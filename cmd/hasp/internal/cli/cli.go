@@ -153,6 +153,32 @@ func suggestion(cmd *cobra.Command, arg string) string {
 	return ""
 }
 
+// with is for a verb that takes one word, which read finds, or none.
+func with(read func(cmd *cobra.Command, args []string) (string, error), do func(word string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		word, err := read(cmd, args)
+		if err != nil {
+			return err
+		}
+		return do(word)
+	}
+}
+
+func noWord(cmd *cobra.Command, args []string) (string, error) {
+	if len(args) > 0 {
+		return "", usage("%s takes no arguments: %s", cmd.Name(), cmd.UseLine())
+	}
+	return "", nil
+}
+
+// onePrefix may be left out, for all names.
+func onePrefix(cmd *cobra.Command, args []string) (string, error) {
+	if len(args) > 1 {
+		return "", usage("%s takes at most one prefix: %s", cmd.Name(), cmd.UseLine())
+	}
+	return strings.Join(args, ""), nil
+}
+
 // oneName is for the verbs that take a lock's name and nothing else. A name that begins with '-'
 // stands behind "--".
 func oneName(cmd *cobra.Command, args []string) (string, error) {

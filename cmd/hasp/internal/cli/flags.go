@@ -149,7 +149,7 @@ func (f *holdFlags) check(fs *pflag.FlagSet) error {
 }
 
 // commandLineOnly are the flags that only the command line sets.
-var commandLineOnly = []string{"help", "lock", "any", "slots", "export", "pid", "mine", "held", "once", "config"}
+var commandLineOnly = []string{"help", "lock", "any", "slots", "export", "pid", "mine", "held", "once", "config", "host", "user", "older-than"}
 
 // envName is the variable of a flag.
 func envName(flag string) string {

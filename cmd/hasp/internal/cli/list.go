@@ -6,7 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -19,19 +19,33 @@ import (
 
 func (a *app) lsCommand() *cobra.Command {
 	var f storeFlags
+	var only holderFilter
 	c := &cobra.Command{
 		Use:   "ls [flags] [PREFIX]",
 		Short: "list the locks that are held or waited for",
 		Long: `List the names that begin with PREFIX and are held or waited for: who holds them,
-since when (when that holder asked for it, by its own clock), and how many wait.`,
+since when (when that holder asked for it, by its own clock), and how many wait.
+
+With --host, --user or --older-than only holders are shown that all of them fit, and
+no names without one. Those of other libraries have no host, no user and mostly no
+time. Waiters are not filtered.`,
 	}
 	f.add(c.Flags(), "one JSON object per name and line, as who prints it")
-	return a.verb(c, func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return usage("ls takes at most one prefix: %s", cmd.UseLine())
-		}
-		return a.list(strings.Join(args, ""), &f)
-	})
+	c.Flags().StringVar(&only.host, "host", "", "only holders on this `HOST`, as who shows it")
+	c.Flags().StringVar(&only.user, "user", "", "only holders of this `USER`")
+	c.Flags().Var(&only.older, "older-than", "only holders that asked for the lock at least so long ago, by their own clocks")
+	return a.verb(c, with(onePrefix, func(prefix string) error { return a.list(prefix, &f, only) }))
+}
+
+// holderFilter says which holders ls shows.
+type holderFilter struct {
+	host, user string
+	older      duration
+}
+
+func (f holderFilter) leavesOut(e hasp.Entry) bool {
+	return f.host != "" && e.Owner.Host != f.host || f.user != "" && e.Owner.User != f.user ||
+		f.older.set && (e.Since.IsZero() || time.Since(e.Since) < f.older.d)
 }
 
 func (a *app) whoCommand() *cobra.Command {
@@ -55,25 +69,30 @@ text where it is UTF-8, and otherwise base64, as value_base64.`,
 	f.add(c.Flags(), "as one JSON object: name, holders, waiters, store")
 	addMine(c.Flags(), &mine, "ask for the locks that hasp hold --export holds for this shell, or those of the NAMEs; exit code 0 while they are held, 76 otherwise")
 	c.Flags().BoolVar(&held, "held", false, "exit with 1 if the lock is not held")
+	one := with(oneName, func(name string) error { return a.who(name, &f, held) })
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
 		if mine {
 			return a.mineOf(cmd, args, wordState, f.json)
 		}
-		name, err := oneName(cmd, args)
-		if err != nil {
-			return err
-		}
-		return a.who(name, &f, held)
+		return one(cmd, args)
 	})
 }
 
 // asking connects for a verb that asks and is done.
 func (a *app) asking(f *storeFlags, do func(context.Context, *hasp.Client) error) error {
+	return a.askingEach(f, func(ctx context.Context, c *hasp.Client) error {
+		ctx, cancel := context.WithTimeout(ctx, answerBound)
+		defer cancel()
+		return do(ctx, c)
+	})
+}
+
+// askingEach is for a verb that asks for each name. There may be any number, so that only each
+// answer has its bound.
+func (a *app) askingEach(f *storeFlags, do func(context.Context, *hasp.Client) error) error {
 	ctx, stop := interruptible()
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, answerBound)
-	defer cancel()
-	client, err := a.open(ctx, f)
+	client, _, err := a.openOnce(ctx, f, duration{d: answerBound, set: true})
 	if err != nil {
 		return err
 	}
@@ -94,11 +113,19 @@ type queueLine struct {
 // has a default store, and the lock may be held in another.
 func at(c *hasp.Client) string { return " at " + view.Clean(c.Backend().String()) }
 
-func (a *app) list(prefix string, f *storeFlags) error {
-	return a.asking(f, func(ctx context.Context, c *hasp.Client) error {
+func (a *app) list(prefix string, f *storeFlags, only holderFilter) error {
+	return a.askingEach(f, func(ctx context.Context, c *hasp.Client) error {
 		all, err := queues.All(ctx, c, prefix, answerBound)
 		if err != nil {
 			return err
+		}
+		nothing := "nothing is held or waited for"
+		if only != (holderFilter{}) {
+			nothing = "no holder fits"
+			for i := range all {
+				all[i].Holders = slices.DeleteFunc(all[i].Holders, only.leavesOut)
+			}
+			all = slices.DeleteFunc(all, func(q hasp.Queue) bool { return len(q.Holders) == 0 })
 		}
 		table := view.NewTable("NAME", "HOLDER", "SINCE", "AGE", "WAITING")
 		for _, q := range all {
@@ -111,7 +138,7 @@ func (a *app) list(prefix string, f *storeFlags) error {
 			}
 		}
 		if len(all) == 0 {
-			a.tell("nothing is held or waited for" + at(c))
+			a.tell(nothing + at(c))
 		} else if !f.json {
 			a.tell(fmt.Sprintf("%d in use%s", len(all), at(c)))
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/cmd/hasp/internal/queues"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
 )
@@ -17,9 +18,9 @@ import (
 // releaseFlags are those of the verb release.
 type releaseFlags struct {
 	storeFlags
-	force, mine    bool
-	holder, reason string
-	wait           duration
+	force, mine          bool
+	holder, host, reason string
+	wait                 duration
 }
 
 // releaseLine is the output of release --json.
@@ -36,7 +37,7 @@ type releaseLine struct {
 func (a *app) releaseCommand() *cobra.Command {
 	var f releaseFlags
 	c := &cobra.Command{
-		Use:   "release [flags] NAME",
+		Use:   "release [flags] NAME | --force --host HOST [PREFIX]",
 		Short: "ask a holder to give a lock up, or take it away",
 		Long: `Ask the holder of the lock NAME to give it up, and wait until it has. Programs
 that use the library get the request and the reason if they asked for that
@@ -52,14 +53,20 @@ for that long, unless the resource checks tokens: stop the old holder first if y
 can. The store keeps the reason where that is possible, and hasp who shows it. A
 store that cannot take a lock away says so (exit code 78).
 
+With --force --host, remove all holders and waiters on that host, whose machine is
+gone; with PREFIX, only those of names that begin with it. hasp ls --host shows what
+it holds. A name that fails does not keep the others, and gives the exit code.
+
 With --mine, give back what hasp hold --export holds for this shell.`,
 		Example: `  hasp release deploy --reason "hotfix, please" --wait 1m
-  hasp release --force deploy --holder 3kzq-1 --reason "web-3 is dead"`,
+  hasp release --force deploy --holder 3kzq-1 --reason "web-3 is dead"
+  hasp release --force --host web-3 --reason "web-3 is gone"`,
 	}
 	fs := c.Flags()
 	f.add(fs, "print the result as a JSON object")
-	fs.BoolVar(&f.force, "force", false, "remove the entry with the id --holder")
+	fs.BoolVar(&f.force, "force", false, "remove the entry with the id --holder, or all of --host")
 	fs.StringVar(&f.holder, "holder", "", "the `ID` of the entry to remove")
+	fs.StringVar(&f.host, "host", "", "with --force: remove all entries of this `HOST`, as who shows it")
 	fs.StringVar(&f.reason, "reason", "", "why (`TEXT`), for the holder and for the record; required")
 	fs.VarP(&f.wait, "wait", "w", "wait at most so long for the holder to comply (default: as long as it takes)")
 	addMine(fs, &f.mine, "give back what hasp hold --export holds for this shell: the locks of the NAMEs, or all")
@@ -67,13 +74,21 @@ With --mine, give back what hasp hold --export holds for this shell.`,
 		if f.mine {
 			return a.mineOf(cmd, args, wordRelease, f.json)
 		}
-		name, err := oneName(cmd, args)
+		nameOrPrefix := oneName
+		if f.host != "" {
+			nameOrPrefix = onePrefix
+		}
+		name, err := nameOrPrefix(cmd, args)
 		if err == nil {
 			err = f.check()
 		}
 		switch {
 		case err != nil:
 			return err
+		case f.host != "" && len(args) > 0 && name == "":
+			return usage("the prefix is empty: leave it out if all names are meant")
+		case f.host != "":
+			return a.evictHost(name, &f)
 		case f.force:
 			return a.evict(name, &f)
 		}
@@ -87,8 +102,10 @@ func (f *releaseFlags) check() error {
 		return usage("--reason is required: it tells others later why the lock was taken away")
 	case f.reason == "":
 		return usage("--reason is required: the holder decides by it whether to give the lock up")
-	case f.force && f.holder == "":
-		return usage("--force needs --holder: the id that hasp who shows, so that no other entry is removed")
+	case f.host != "" && (!f.force || f.holder != ""):
+		return usage("--host goes with --force, and without --holder: it removes all entries of that host")
+	case f.force && f.holder == "" && f.host == "":
+		return usage("--force needs --holder: the id that hasp who shows, so that no other entry is removed; or --host, for all entries of a host")
 	case !f.force && f.holder != "":
 		return usage("--holder goes with --force: a request is for every holder of the lock")
 	case f.force && f.wait.set:
@@ -108,16 +125,66 @@ func (a *app) evict(name string, f *releaseFlags) error {
 		if i < 0 {
 			return usage("%q has no entry with the id %q%s; see: hasp who %s", view.Clean(name), view.Clean(f.holder), at(c), view.Clean(name))
 		}
-		err = c.Evict(ctx, name, f.holder, f.reason)
+		err = a.evictEntry(ctx, c, name, all[i], f)
 		if errors.Is(err, hasp.ErrNotHeld) {
 			return usage("%q: the entry %q has just gone by itself", view.Clean(name), view.Clean(f.holder))
 		}
+		return err
+	})
+}
+
+func (a *app) evictEntry(ctx context.Context, c *hasp.Client, name string, e hasp.Entry, f *releaseFlags) error {
+	if err := c.Evict(ctx, name, e.ID, f.reason); err != nil {
+		return err
+	}
+	a.tell(fmt.Sprintf("took %q from %s%s: %s", view.Clean(name), view.Owner(e.Owner), view.CommaToken(e.Token), view.Clean(f.reason)))
+	return a.printRelease(c, f, releaseLine{Event: "evicted", Name: name, Holder: e.ID, Owner: &e.Owner})
+}
+
+// evictHost takes away all that the clients of a host hold and wait for. A name that fails does not
+// keep the others; a store that does not answer ends it.
+func (a *app) evictHost(prefix string, f *releaseFlags) error {
+	return a.askingEach(&f.storeFlags, func(ctx context.Context, c *hasp.Client) error {
+		names, err := queues.Names(ctx, c, prefix, answerBound)
 		if err != nil {
 			return err
 		}
-		a.tell(fmt.Sprintf("took %q from %s%s: %s", view.Clean(name), view.Owner(all[i].Owner), view.CommaToken(all[i].Token), view.Clean(f.reason)))
-		return a.printRelease(c, f, releaseLine{Event: "evicted", Name: name, Holder: f.holder, Owner: &all[i].Owner})
+		taken, failed := 0, []error(nil)
+		for _, name := range names {
+			n, err := a.evictHostFrom(ctx, c, name, f)
+			if taken += n; err != nil {
+				failed = append(failed, err)
+				a.tell(within{err}.Error())
+			}
+			if ctx.Err() != nil || err != nil && fail(err).code == exitUnreachable {
+				break
+			}
+		}
+		a.tell(fmt.Sprintf("entries of the host %q removed%s: %d", view.Clean(f.host), at(c), taken))
+		if failed != nil {
+			return fmt.Errorf("%d of %d names failed: %w", len(failed), len(names), within{failed[0]})
+		}
+		return nil
 	})
+}
+
+// evictHostFrom removes a host's entries from one queue, the last of them first: none that waits gets
+// the lock from one that is removed.
+func (a *app) evictHostFrom(ctx context.Context, c *hasp.Client, name string, f *releaseFlags) (taken int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	q, err := c.Inspect(ctx, name)
+	for _, e := range slices.Backward(append(q.Holders, q.Waiters...)) {
+		if err != nil || e.Owner.Host != f.host {
+			continue
+		}
+		if err = a.evictEntry(ctx, c, name, e, f); err == nil {
+			taken++
+		} else if errors.Is(err, hasp.ErrNotHeld) {
+			err = nil // it has gone by itself
+		}
+	}
+	return taken, err
 }
 
 func (a *app) printRelease(c *hasp.Client, f *releaseFlags, l releaseLine) error {
