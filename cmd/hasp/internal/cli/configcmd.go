@@ -40,10 +40,7 @@ store is not asked for anything.
 		Example: "  hasp config\n  HASP_WAIT=30s hasp config --json",
 	}
 	f.add(c.Flags(), "as a JSON object")
-	return a.verb(c, func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usage("config takes no arguments: %s", cmd.UseLine())
-		}
+	return a.verb(c, with(noWord, func(string) error {
 		d, err := a.inForce(&f)
 		if err != nil {
 			return err
@@ -52,7 +49,7 @@ store is not asked for anything.
 			return a.printJSON(d)
 		}
 		return a.print("%s\n%s", d.table(), d.fileTable())
-	})
+	}))
 }
 
 // inForce collects what all verbs would find.

@@ -24,12 +24,7 @@ Exit code 75 if there is a cycle, 0 if there is none.`,
 		Example: "  hasp deadlocks && echo all is well",
 	}
 	f.add(c.Flags(), "one JSON object per cycle and line")
-	return a.verb(c, func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usage("deadlocks takes no arguments: %s", cmd.UseLine())
-		}
-		return a.deadlocks(&f)
-	})
+	return a.verb(c, with(noWord, func(string) error { return a.deadlocks(&f) }))
 }
 
 func (a *app) deadlocks(f *storeFlags) error {

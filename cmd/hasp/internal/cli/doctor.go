@@ -45,12 +45,7 @@ promise, with the remedy. Exit code 78 if a promise is broken.`,
 	f.add(c.Flags(), "as a JSON object")
 	t.ttl.min = 1
 	c.Flags().Var(&t.ttl, "ttl", "the TTL to ask for (default 10s)")
-	return a.verb(c, func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usage("doctor takes no arguments: %s", cmd.UseLine())
-		}
-		return a.doctor(&f, &t)
-	})
+	return a.verb(c, with(noWord, func(string) error { return a.doctor(&f, &t) }))
 }
 
 func (a *app) doctor(f *storeFlags, t *trustFlags) error {

@@ -52,15 +52,12 @@ code 1 if there is none.
 		if f.once && !f.observe {
 			return usage("--once goes with --observe")
 		}
+		observe := a.observe
+		if f.once {
+			observe = a.observeOnce
+		}
 		if f.observe {
-			name, err := oneName(cmd, args)
-			if err != nil {
-				return err
-			}
-			if f.once {
-				return a.observeOnce(name, &f.storeFlags)
-			}
-			return a.observe(name, &f.storeFlags)
+			return with(oneName, func(name string) error { return observe(name, &f.storeFlags) })(cmd, args)
 		}
 		return a.elect(cmd, args, f)
 	})

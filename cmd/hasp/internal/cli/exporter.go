@@ -95,11 +95,14 @@ func (a *app) serveMetrics(names []string, f *exporterFlags) error {
 		Store: label, Names: names, Prefix: f.prefix, MaxNames: f.maxNames, Timeout: f.timeout.d,
 		Open: func(ctx context.Context) (*hasp.Client, error) {
 			c, err := a.open(ctx, &f.storeFlags)
-			if _, lists := listing(c); err == nil && len(names) == 0 && !lists {
+			if err != nil || len(names) > 0 {
+				return c, err
+			}
+			if _, lists := c.Backend().(driver.Namer); !lists {
 				_ = c.Close()
 				return nil, misconfigured("%s cannot list its names: say which, as in hasp exporter NAME", c.Backend())
 			}
-			return c, err
+			return c, nil
 		},
 		Tell: a.tellScrapes,
 	})
@@ -118,15 +121,6 @@ func (a *app) serveMetrics(names []string, f *exporterFlags) error {
 	}
 	a.tell(fmt.Sprintf("metrics of %s at http://%s/metrics", view.Clean(label), listener.Addr()))
 	return a.serve(ctx, e.Handler(), listener, f.timeout.d)
-}
-
-// listing reports whether a client's store can list its names.
-func listing(c *hasp.Client) (driver.Namer, bool) {
-	if c == nil {
-		return nil, false
-	}
-	n, ok := c.Backend().(driver.Namer)
-	return n, ok
 }
 
 // tellScrapes says once that scrapes fail, not every few seconds.

@@ -41,15 +41,12 @@ Stores that need no tables say so (exit code 78).`,
 	f.add(c.Flags(), "print the versions before and after as a JSON object")
 	c.Flags().BoolVar(&show, "print", false, "print the statements instead; the store is not asked for anything")
 	c.Flags().StringVar(&role, "grant", "", "also let this role use the tables (PostgreSQL)")
-	return a.verb(c, func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usage("migrate takes no arguments: %s", cmd.UseLine())
-		}
+	return a.verb(c, with(noWord, func(string) error {
 		if show && role != "" {
 			return usage("--print changes nothing, so not with --grant; what it prints ends with the grants")
 		}
 		return a.migrate(&f, show, role)
-	})
+	}))
 }
 
 func (a *app) migrate(f *storeFlags, show bool, role string) error {

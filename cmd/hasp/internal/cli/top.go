@@ -44,50 +44,37 @@ all of this in a browser.`,
 	fs.Var(&f.every, "every", "how often to look")
 	fs.IntVar(&f.times, "times", 0, "print so many looks (`N`), one below the other; default: go on")
 	fs.IntVar(&f.rows, "rows", 20, "show at most `N` names")
-	return a.verb(c, func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) > 1:
-			return usage("top takes at most one prefix: %s", cmd.UseLine())
-		case f.times < 0 || f.rows < 1:
+	return a.verb(c, with(onePrefix, func(prefix string) error {
+		if f.times < 0 || f.rows < 1 {
 			return usage("--times cannot be negative, and --rows must be greater than zero")
 		}
-		return a.top(strings.Join(args, ""), &f)
-	})
+		return a.top(prefix, &f)
+	}))
 }
 
 func (a *app) top(prefix string, f *topFlags) error {
-	ctx, stop := interruptible()
-	defer stop()
-	client, err := a.open(ctx, &f.storeFlags)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
 	out, isFile := a.stdout.(*os.File)
 	screen := !f.json && f.times == 0 && isFile && group.IsTerminal(out)
-	for n := 1; ; n++ {
-		l, err := takeLook(ctx, client, prefix)
-		switch {
-		case err == nil:
-			err = a.show(l, f, screen)
-		case screen && ctx.Err() == nil: // a person sees when the store is back
-			a.tell(err.Error())
-			err = nil
-		default:
-			err = fail(interruption(ctx, err))
-		}
-		if err != nil || n == f.times {
-			return err
-		}
-		select {
-		case <-time.After(f.every.d):
-		case <-ctx.Done():
-			if f.times == 0 {
-				return nil // the user leaves it this way
+	return a.askingEach(&f.storeFlags, func(ctx context.Context, c *hasp.Client) error {
+		for n := 1; ; n++ {
+			l, err := takeLook(ctx, c, prefix)
+			if err == nil {
+				err = a.show(l, f, screen)
+			} else if screen && ctx.Err() == nil { // a person sees when the store is back
+				a.tell(err.Error())
+				err = nil
 			}
-			return fail(interruption(ctx, ctx.Err()))
+			if err != nil || n == f.times {
+				return err
+			}
+			if !sleep(ctx, f.every.d) {
+				if f.times == 0 {
+					return nil // the user leaves it this way
+				}
+				return ctx.Err()
+			}
 		}
-	}
+	})
 }
 
 // show prints a look: below the one before, or on a terminal in its place.

@@ -31,12 +31,7 @@ func (a *app) versionCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{Use: "version [--json]", Short: "show the version, and the stores this hasp was built with"}
 	c.Flags().BoolVar(&asJSON, "json", false, "as a JSON object")
-	return a.verb(c, func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usage("version takes no arguments")
-		}
-		return a.printVersion(asJSON)
-	})
+	return a.verb(c, with(noWord, func(string) error { return a.printVersion(asJSON) }))
 }
 
 // versionFlag adds --version, which most programs have; cobra's own would take -v, which is

@@ -23,13 +23,7 @@ longer.`,
 	}
 	f.add(c.Flags(), "print the result as a JSON object")
 	c.Flags().VarP(&wait, "wait", "w", "wait at most so long (default: as long as it takes)")
-	return a.verb(c, func(cmd *cobra.Command, args []string) error {
-		name, err := oneName(cmd, args)
-		if err != nil {
-			return err
-		}
-		return a.waitFree(name, &f, wait)
-	})
+	return a.verb(c, with(oneName, func(name string) error { return a.waitFree(name, &f, wait) }))
 }
 
 func (a *app) waitFree(name string, f *storeFlags, wait duration) error {
