@@ -17,7 +17,6 @@ import (
 	"github.com/hasplock/hasp/fencing/sqlfence"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
-	"github.com/hasplock/hasp/pglock"
 	"github.com/hasplock/hasp/pglock/pgxfence"
 )
 
@@ -31,9 +30,6 @@ func TestGrant(t *testing.T) {
 	fence, err := sqlfence.New(sqlfence.PostgreSQL, nil)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if pglock.FenceSchema != fence.Schema() {
-		t.Errorf("made is %s, and sqlfence has %s", pglock.FenceSchema, fence.Schema())
 	}
 	pgxFence, err := pgxfence.New(nil)
 	if err != nil {

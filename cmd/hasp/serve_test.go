@@ -25,6 +25,12 @@ import (
 // told to.
 func startServer(t *testing.T, store string, args ...string) (addr string) {
 	t.Helper()
+	addr, _ = startServerProcess(t, store, args...)
+	return addr
+}
+
+func startServerProcess(t *testing.T, store string, args ...string) (addr string, p *os.Process) {
+	t.Helper()
 	c := exec.Command("hasp", append([]string{"serve", "--store", store, "--listen", "127.0.0.1:0", "--drain", "1s"}, args...)...)
 	c.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	stderr, err := c.StderrPipe()
@@ -58,7 +64,7 @@ func startServer(t *testing.T, store string, args ...string) (addr string) {
 	if !ok {
 		t.Fatalf("hasp serve says %q", first)
 	}
-	return addr
+	return addr, c.Process
 }
 
 // script returns the shell script that docs/SERVE.md shows.

@@ -17,6 +17,7 @@ import (
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/audit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/files"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -26,7 +27,7 @@ func init() { optionalVerbs = append(optionalVerbs, verb{"serve", (*app).serveCo
 
 type serveFlags struct {
 	storeFlags
-	listen, log        string
+	listen, log, audit string
 	files              files.Files
 	drain, ttl, maxTTL duration
 	behindTLS          bool
@@ -65,6 +66,10 @@ Files of tokens and certificates are read again when they change, and on HUP. On
 that cannot be used changes nothing, and the log says so. They must not be writable
 by others, and the key not be readable by all.
 
+--audit appends a line for each grant, release, loss and eviction. No lock waits for
+the file: what a slow or full disk does not take is dropped and counted. To rotate
+it, rename it: the next line makes another.
+
 /healthz answers as long as the server does, /readyz until it is told to end, and
 /metrics is for Prometheus. INT or TERM ends it, with exit code 0: new sessions
 and locks are refused from then on, clients go on at another server, and for as
@@ -75,12 +80,7 @@ the store until its TTL is over, and its holder is told that it is lost.`,
   hasp serve --listen :7070 --tokens tokens --cert cert.pem --key key.pem`,
 	}
 	f.register(c.Flags())
-	a.verb(c, func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usage("serve takes no arguments: it serves all names")
-		}
-		return a.serveStore(&f)
-	})
+	a.verb(c, with(noWord, func(string) error { return a.serveStore(&f) }))
 	c.AddCommand(a.serveTokenCommand())
 	return c
 }
@@ -94,6 +94,7 @@ func (f *serveFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.files.ClientCA, "client-ca", "", "the `FILE` with the authorities of clients' certificates, in PEM: each connection needs one")
 	fs.String("config", "", "the `FILE` of settings to read, and no other")
 	fs.StringVar(&f.log, "log", "text", "a line for each request on standard error, as text or json; or off (`FORM`)")
+	fs.StringVar(&f.audit, "audit", "", "the `FILE` to append a line of JSON to for each grant, release, loss and eviction")
 	fs.Var(&f.drain, "drain", "how long locks are kept alive after a signal to end")
 	fs.Var(&f.ttl, "ttl", "the TTL of all clients at a store that can forget (redis): after a restart it grants nothing for so long")
 	fs.Var(&f.maxTTL, "max-ttl", "the longest TTL that a client may ask for")
@@ -148,6 +149,13 @@ func (a *app) serveStore(f *serveFlags) error {
 	if err != nil {
 		return err
 	}
+	var trail *audit.Log
+	if f.audit != "" {
+		if trail, err = audit.Open(f.audit, log); err != nil {
+			return misconfigured("--audit: %w", err)
+		}
+		defer trail.Close()
+	}
 	signals := catchSignals()
 	defer signals.close()
 	signals.again = make(chan struct{}, 1)
@@ -161,7 +169,7 @@ func (a *app) serveStore(f *serveFlags) error {
 	}
 	defer client.Close()
 	f.limits.TTL = f.maxTTL.d
-	s, err := serve.New(serve.Options{Store: client.Backend(), Tokens: tokens, Log: log, Limits: f.limits, TTL: f.ttl.d, BehindTLS: f.behindTLS})
+	s, err := serve.New(serve.Options{Store: client.Backend(), Tokens: tokens, Log: log, Audit: trail, Limits: f.limits, TTL: f.ttl.d, BehindTLS: f.behindTLS})
 	if err != nil {
 		return fail(err)
 	}

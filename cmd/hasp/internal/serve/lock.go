@@ -2,9 +2,12 @@ package serve
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/audit"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
 )
@@ -14,7 +17,8 @@ type lock struct {
 	number uint64
 	name   string
 	entry  string
-	noWait bool // the ticket does not queue
+	owner  string // as it is stored
+	noWait bool   // the ticket does not queue
 	ticket driver.Ticket
 	turn   *turn
 
@@ -24,6 +28,8 @@ type lock struct {
 	confirmed bool // the store has answered that there is an entry
 	uncertain bool // a request was not answered: there may be one
 	held      bool
+	since     time.Time        // of the grant, until its end is in the audit
+	token     uint64           // of that
 	waits     bool             // it counts as waiting
 	leaves    bool             // a request to release it has come
 	lost      string           // not "": why it is gone
@@ -85,7 +91,7 @@ func (s *session) enter(number uint64, r driver.Request) (*lock, error) {
 		return nil, err
 	}
 	s.numbers.use(number)
-	l := &lock{number: number, name: r.Name, entry: r.ID, noWait: r.NoWait, ticket: s.drv.Ticket(r), turn: newTurn()}
+	l := &lock{number: number, name: r.Name, entry: r.ID, owner: r.Owner, noWait: r.NoWait, ticket: s.drv.Ticket(r), turn: newTurn()}
 	s.locks[number], s.entries[r.ID] = l, l
 	return l, nil
 }
@@ -150,6 +156,10 @@ func (s *session) note(l *lock, v driver.Verdict, err error, entered bool) (driv
 		l.uncertain = l.uncertain || !unchanged(err)
 		return v, err
 	}
+	if v.Held && !l.held {
+		l.since, l.token = time.Now(), v.Token
+		s.auditLocked(audit.Grant, l, nil)
+	}
 	l.confirmed, l.uncertain, l.held = true, false, v.Held
 	s.waitsLocked(l, !v.Held)
 	return v, nil
@@ -165,6 +175,7 @@ func (s *session) dropGone(l *lock, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if errors.Is(err, driver.ErrGone) && l.lost == "" {
+		s.auditLocked(audit.Loss, l, err)
 		s.dropLocked(l)
 	}
 }
@@ -203,13 +214,31 @@ func (s *session) leave(ctx context.Context, number uint64) error {
 	err := s.use(ctx, l, l.ticket.Leave)
 	if err == nil || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrForgotten) {
 		s.mu.Lock()
-		s.dropLocked(l)
 		if err == nil {
 			s.numbers.release(number)
 		}
+		s.auditLocked(audit.Release, l, err)
+		s.dropLocked(l)
 		s.mu.Unlock()
 	}
 	return err
+}
+
+// auditLocked writes what has become of a lock. Each grant has one end.
+func (s *session) auditLocked(event string, l *lock, why error) {
+	if s.server.o.Audit == nil || l.since.IsZero() {
+		return
+	}
+	x := audit.Line{Event: event, Name: l.name, Client: s.owner.Name, Entry: l.entry, Token: l.token}
+	_ = json.Unmarshal([]byte(l.owner), &x.Who) // a client may say anything of itself
+	if why != nil {
+		x.Reason = why.Error()
+	}
+	if event != audit.Grant {
+		held := time.Since(l.since).Milliseconds()
+		x.Held, l.since = &held, time.Time{}
+	}
+	s.server.o.Audit.Write(x)
 }
 
 // dropLocked forgets a lock of which nothing is left in the store.

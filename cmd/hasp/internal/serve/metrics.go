@@ -58,6 +58,9 @@ func (s *Server) metrics(c *call) (any, error) {
 	one("hasp_serve_panics_total", "counter", "Faults of the program that have cost an answer.", s.measured.panics.Load())
 	one("hasp_serve_accept_errors_total", "counter", "Connections that could not be accepted.", s.measured.unaccepted.Load())
 	one("hasp_serve_strangers_closed_total", "counter", "Connections that were closed because too many had shown no token.", s.measured.strangers.Load())
+	if s.o.Audit != nil {
+		one("hasp_serve_audit_missing_total", "counter", "Lines that the audit lacks, because its disk was too slow or full.", s.o.Audit.Missing.Load())
+	}
 	const requests = "hasp_serve_requests_total"
 	fmt.Fprintf(&b, "# HELP %s Requests by route and status.\n# TYPE %s counter\n", requests, requests)
 	s.measured.mu.Lock()

@@ -1,12 +1,16 @@
 package serve
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"time"
 
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/audit"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
 )
@@ -184,17 +188,32 @@ func (s *Server) evict(c *call) (any, error) {
 	if in.Entry = httpapi.Named(in.Entry, in.FromSession, in.FromLock); in.Entry == "" {
 		return nil, httpapi.NewProblem(httpapi.Invalid, "entry is missing: the id that GET /v1/queue shows")
 	}
-	if err := c.may(access.Operate, in.Name); err != nil && !httpapi.Owns(in.Entry, in.FromSession, in.FromLock) {
+	by := c.holder
+	if httpapi.Owns(in.Entry, in.FromSession, in.FromLock) {
+		by = nil // a client that moves gives up its own places
+	} else if err := c.may(access.Operate, in.Name); err != nil {
 		return nil, err
 	}
 	if len(in.Note) > 4096 || !driver.ValidText(in.Note) {
 		return nil, httpapi.NewProblem(httpapi.Invalid, "note has at most 4096 bytes, and no NUL")
 	}
+	return nil, s.takeAway(c.ctx(), by, in.Name, in.Entry, in.Note)
+}
+
+// takeAway evicts an entry for an operator, or for nil. A note of the library says who asks for it,
+// and why.
+func (s *Server) takeAway(ctx context.Context, h *access.Holder, name, entry, note string) error {
 	e, ok := s.o.Store.(driver.Evicter)
 	if !ok {
-		return nil, unsupported("cannot evict")
+		return unsupported("cannot take a lock away")
 	}
-	return nil, e.Evict(c.ctx(), in.Name, in.Entry, in.Note)
+	err := e.Evict(ctx, name, entry, note)
+	if err == nil && h != nil {
+		var by hasp.Eviction
+		_ = json.Unmarshal([]byte(note), &by) // else all of it is the reason
+		s.o.Audit.Write(audit.Line{Event: audit.Eviction, Name: name, Who: by.By, Client: h.Name, Entry: entry, Reason: cmp.Or(by.Why, note)})
+	}
+	return err
 }
 
 func (s *Server) lastEviction(c *call) (any, error) {

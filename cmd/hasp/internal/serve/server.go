@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/audit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/page"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
@@ -38,6 +39,7 @@ type Options struct {
 	Store  driver.Backend
 	Tokens *access.Tokens // nil: everybody may do everything
 	Log    *slog.Logger   // a line for each request
+	Audit  *audit.Log     // nil: none
 	Limits Limits
 
 	// TTL is that of all sessions at a store that can forget; 0: 10 s. Such a store
@@ -95,7 +97,7 @@ func New(o Options) (*Server, error) {
 	s.renewed, s.renew = context.WithCancel(s.drain)
 	var err error
 	if s.page, err = page.New(page.Options{
-		Store: o.Store, Tokens: o.Tokens != nil, Secure: o.BehindTLS, Over: s.drain, Standing: s.standing, Admit: s.admitWatch,
+		Store: o.Store, Evict: s.takeAway, Tokens: o.Tokens != nil, Secure: o.BehindTLS, Over: s.drain, Standing: s.standing, Admit: s.admitWatch,
 		Find: func(h access.Hash) *access.Holder {
 			if known := s.knownTokens(); known != nil {
 				return known.FindHash(h)
@@ -179,7 +181,7 @@ func (s *Server) session(owner *access.Holder, id string) (*session, error) {
 // close ends a session at the store, and forgets it. After an error the store's own expiry finishes
 // the job: the server does not renew.
 func (s *Server) close(ctx context.Context, x *session, why string) error {
-	x.end(httpapi.NewProblem(httpapi.SessionGone, why))
+	x.end(audit.Release, httpapi.NewProblem(httpapi.SessionGone, why))
 	s.forget(x)
 	return x.drv.Close(ctx)
 }

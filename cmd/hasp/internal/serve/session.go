@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/audit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/page"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
@@ -38,7 +39,7 @@ type session struct {
 // gone is the driver's SessionOptions.Gone: it is called from anywhere, and only notes.
 func (s *session) gone(entry string, err error) {
 	if entry == "" {
-		s.end(httpapi.NewProblem(httpapi.SessionGone, fmt.Sprintf("the store has ended the session: %v", err)))
+		s.end(audit.Loss, httpapi.NewProblem(httpapi.SessionGone, fmt.Sprintf("the store has ended the session: %v", err)))
 		return
 	}
 	s.mu.Lock()
@@ -50,6 +51,7 @@ func (s *session) gone(entry string, err error) {
 	l.lost = err.Error()
 	s.waitsLocked(l, false)
 	s.newsLocked(l)
+	s.auditLocked(audit.Loss, l, err)
 	if l.held {
 		s.server.page.Lost(page.Loss{Name: l.name, Token: s.owner.Name, Why: l.lost, At: time.Now()})
 	}
@@ -77,18 +79,20 @@ func (s *session) notifyLocked() {
 }
 
 // end ends the session for its requests, and reports whether it was alive: the first reason stays.
-func (s *session) end(why *httpapi.Problem) bool {
+// event says what becomes of what it holds.
+func (s *session) end(event string, why *httpapi.Problem) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.endLocked(why)
+	return s.endLocked(event, why)
 }
 
-func (s *session) endLocked(why *httpapi.Problem) bool {
+func (s *session) endLocked(event string, why *httpapi.Problem) bool {
 	if s.dead != nil {
 		return false
 	}
 	s.dead = why
 	for _, l := range s.locks {
+		s.auditLocked(event, l, why)
 		s.waitsLocked(l, false)
 		l.turn.end(why) // a request that comes to its turn later sees that the session is dead
 	}
@@ -133,7 +137,7 @@ func (s *session) keepAlive(client context.Context) (httpapi.Alive, error) {
 	case errors.As(err, &partial):
 		granted = partial.Granted
 	case errors.Is(err, driver.ErrGone):
-		s.endLocked(httpapi.NewProblem(httpapi.SessionGone, err.Error()))
+		s.endLocked(audit.Loss, httpapi.NewProblem(httpapi.SessionGone, err.Error()))
 		return httpapi.Alive{}, s.dead
 	case err != nil:
 		return httpapi.Alive{}, err
@@ -173,7 +177,7 @@ func (s *session) expire(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dead == nil && s.renewal == 0 && now.After(s.until.Add(reapMargin)) {
-		s.endLocked(httpapi.NewProblem(httpapi.SessionGone, "the session was not kept alive"))
+		s.endLocked(audit.Loss, httpapi.NewProblem(httpapi.SessionGone, "the session was not kept alive"))
 	}
 	return s.dead != nil
 }

@@ -55,7 +55,11 @@ func (p *Page) evict(w http.ResponseWriter, q *http.Request, h *access.Holder) {
 	}
 	ctx, cancel := context.WithTimeout(q.Context(), readBound)
 	defer cancel()
-	err = p.evictFor(ctx, a, owner(q, h))
+	// The store keeps who did it and why, as hasp.Client.Evict has it for its own owner.
+	note, err := json.Marshal(hasp.Eviction{ID: a.Entry, By: owner(q, h), Why: a.Why, At: time.Now()})
+	if err == nil {
+		err = p.o.Evict(ctx, h, a.Name, a.Entry, string(note))
+	}
 	switch {
 	case errors.Is(err, driver.ErrGone):
 		err = httpapi.NewProblem(httpapi.Gone, "it has just gone by itself")
@@ -67,20 +71,6 @@ func (p *Page) evict(w http.ResponseWriter, q *http.Request, h *access.Holder) {
 		return
 	}
 	answer(w, done{"It was taken away. Its holder is told as soon as the store can tell it."})
-}
-
-// evictFor removes an entry, and has the store keep who did it and why, as hasp.Client.Evict does
-// for its own owner.
-func (p *Page) evictFor(ctx context.Context, a act, by hasp.Owner) error {
-	e, ok := p.o.Store.(driver.Evicter)
-	if !ok {
-		return httpapi.NewProblem(httpapi.Unsupported, "the store cannot take a lock away")
-	}
-	note, err := json.Marshal(hasp.Eviction{ID: a.Entry, By: by, Why: a.Why, At: time.Now()})
-	if err != nil {
-		return err
-	}
-	return e.Evict(ctx, a.Name, a.Entry, string(note))
 }
 
 func owner(q *http.Request, h *access.Holder) hasp.Owner {

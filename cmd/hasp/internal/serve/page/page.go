@@ -31,6 +31,7 @@ type Options struct {
 	Over     context.Context        // ends with the server: pages then go to another one
 	Standing func() context.Context // ends with it, too, and when it is to be asked again who may do what
 	Find     func(access.Hash) *access.Holder
+	Evict    func(ctx context.Context, by *access.Holder, name, entry, note string) error
 
 	// Admit counts an open page of a holder, or a request in a queue, until release is called; or
 	// it refuses one more.

@@ -1,0 +1,129 @@
+package serve_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve"
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/audit"
+	"github.com/hasplock/hasp/internal/httpapi"
+	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/memlock"
+)
+
+// audited is a server with an audit. lines ends that, and returns what was written: each line as
+// event, name, token and reason.
+func audited(t *testing.T) (c *api, s *serve.Server, lines func() []string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "audit")
+	trail, err := audit.Open(file, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, s = with(t, serve.Options{Audit: trail})
+	return c, s, func() (all []string) {
+		trail.Close()
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			var x audit.Line
+			if err := json.Unmarshal([]byte(line), &x); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			if x.Client != "everyone" || x.Entry == "" || x.Who == (hasp.Owner{}) || (x.Held != nil) != (x.Event == audit.Release || x.Event == audit.Loss) {
+				t.Errorf("%s", line)
+			}
+			if strings.Contains(line, c.session) {
+				t.Errorf("the key to a session is in it: %s", line)
+			}
+			all = append(all, strings.TrimSpace(fmt.Sprint(x.Event, " ", x.Name, " ", x.Token, " ", x.Reason)))
+		}
+		return all
+	}
+}
+
+func wantLines(t *testing.T, have []string, want ...string) {
+	t.Helper()
+	for i := range max(len(have), len(want)) {
+		if i >= len(have) || i >= len(want) || !strings.HasPrefix(have[i], want[i]) {
+			t.Fatalf("the audit has\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+// Each grant has one end: a release, also one that closes the session, or a loss.
+func TestAuditOfEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s, lines := audited(t)
+		c.open(time.Minute)
+		c.lock("1", "released")
+		c.lock("1", "released") // asked again, it is not granted again
+		other := &api{t: t, s: s}
+		other.open(time.Minute)
+		other.lock("1", "released") // waits
+		time.Sleep(3 * time.Second)
+		c.want(204, "DELETE", "/v1/locks/1", nil, nil)
+		c.want(204, "DELETE", "/v1/locks/1", nil, nil) // whose answer was lost
+		synctest.Wait()
+		c.lock("2", "left")
+		other.lock("2", "left") // a place is no grant, and has no end
+		other.want(204, "DELETE", "/v1/locks/2", nil, nil)
+		c.want(204, "DELETE", "/v1/session", nil, nil)
+		time.Sleep(2 * time.Minute) // the other is not kept alive
+		wantLines(t, lines(),
+			"grant released 1", "release released 1", "grant released 2", "grant left 3", "release left 3 its client has closed it",
+			"loss released 2 ")
+	})
+}
+
+// What is taken away by this server is in the audit with the reason, and then the loss of its client.
+func TestAuditOfEvictions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, lines := audited(t)
+		c.open(time.Minute)
+		l := c.lock("1", "a")
+		by, err := json.Marshal(hasp.Eviction{ID: l.Entry, By: hasp.Owner{User: "ana"}, Why: "web-3 is gone"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.want(204, "POST", "/v1/evict", httpapi.EvictEntry{Name: "a", Entry: l.Entry, Note: string(by)}, nil)
+		c.refused(httpapi.Gone, "POST", "/v1/evict", httpapi.EvictEntry{Name: "a", Entry: l.Entry, Note: string(by)})
+		synctest.Wait()
+		got := lines()
+		if len(got) == 3 && strings.HasPrefix(got[1], "loss") { // the store may be the first to tell
+			got[1], got[2] = got[2], got[1]
+		}
+		wantLines(t, got, "grant a 1", "eviction a 0 web-3 is gone", "loss a 1")
+	})
+}
+
+// An eviction by the page is one by the token that has signed in.
+func TestAuditOfThePage(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit")
+	trail, err := audit.Open(file, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memlock.New()
+	l := testkit.Lock(t, testkit.ClientOn(t, store.Backend()), "a")
+	_, addr := start(t, serve.Options{Store: store.Backend(), Audit: trail})
+	b := &tab{t: t, addr: addr, head: map[string]string{"Hasp-Page": "1"}}
+	b.status(http.StatusOK, "POST", "/page/evict", fmt.Sprintf(`{"name":"a","entry":%q,"why":"too long"}`, l.ID()))
+	trail.Close()
+	text, err := os.ReadFile(file)
+	if want := `"event":"eviction","name":"a","who":{"user":"everyone",`; err != nil || !strings.Contains(string(text), want) ||
+		!strings.Contains(string(text), `"client":"everyone","entry":"`+l.ID()+`","reason":"too long"}`) {
+		t.Errorf("%s, %v", text, err)
+	}
+}
