@@ -73,3 +73,6 @@ func Product(said string) string {
 	p, _ := doctor.Recognise(products, said)
 	return p.Name
 }
+
+// FenceSchema makes the table of sqlfence.
+const FenceSchema = fenceSchema

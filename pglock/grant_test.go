@@ -17,6 +17,7 @@ import (
 	"github.com/hasplock/hasp/fencing/sqlfence"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testkit/sqlkit"
+	"github.com/hasplock/hasp/pglock"
 	"github.com/hasplock/hasp/pglock/pgxfence"
 )
 
@@ -30,6 +31,9 @@ func TestGrant(t *testing.T) {
 	fence, err := sqlfence.New(sqlfence.PostgreSQL, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if pglock.FenceSchema != fence.Schema() {
+		t.Errorf("made is %s, and sqlfence has %s", pglock.FenceSchema, fence.Schema())
 	}
 	pgxFence, err := pgxfence.New(nil)
 	if err != nil {

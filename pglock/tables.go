@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/fencing/sqlfence"
 )
 
 // tables are hasp's tables in a database, and the pool to reach them.
@@ -35,8 +34,12 @@ func (t *tables) Migrate(ctx context.Context) (from, to int, err error) {
 	return t.naming.migrate(ctx, t.pool)
 }
 
-// fenceTable is sqlfence's, in its usual place: a role that may not create cannot make it either.
-const fenceTable = "public." + sqlfence.DefaultTable
+// fenceTable is sqlfence's, in its usual place, and fenceSchema makes it: a role that may not create
+// cannot do that either. A test compares it with sqlfence, which programs that lock do not link.
+const (
+	fenceTable  = "public.hasp_fence"
+	fenceSchema = `CREATE TABLE IF NOT EXISTS "public"."hasp_fence" (name text COLLATE "C" PRIMARY KEY, token bigint NOT NULL) WITH (fillfactor = 50)`
+)
 
 // Grant lets a role use the tables, and the fence's, which is made if it is missing and the caller
 // may. PostgreSQL takes "public" for all roles, also where it is quoted.
@@ -44,12 +47,8 @@ func (t *tables) Grant(ctx context.Context, role string) error {
 	if role == "public" {
 		return fmt.Errorf("%w: public is all roles; name one", driver.ErrInvalid)
 	}
-	fence, err := sqlfence.New(sqlfence.PostgreSQL, nil)
-	if err != nil {
-		return err
-	}
 	to := pgx.Identifier{role}.Sanitize()
-	err = t.pool.atomically(ctx, func(tx runner) error {
+	err := t.pool.atomically(ctx, func(tx runner) error {
 		if err := tx.script(ctx, preamble); err != nil {
 			return err
 		}
@@ -58,7 +57,7 @@ func (t *tables) Grant(ctx context.Context, role string) error {
 			[]any{fenceTable}, &there, &may)
 		script := t.naming.grants(to)
 		if !there && may {
-			script += fence.Schema() + ";\n"
+			script += fenceSchema + ";\n"
 		}
 		if there || may {
 			script += "GRANT SELECT, INSERT, UPDATE ON " + fenceTable + " TO " + to

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/hasplock/hasp/fencing"
 )
@@ -36,7 +35,7 @@ func (d Dialect) String() string {
 
 // identifier matches the allowed names of a user's table or column: quoting cannot fail, and no
 // database folds them into another name.
-var identifier = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`) })
+var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
 // quote writes an identifier, or schema.table, for a statement: it may be a reserved word.
 func (d Dialect) quote(name string) string {
@@ -75,8 +74,8 @@ func (d Dialect) list(columns []string) string {
 
 func checkColumns(names ...string) error {
 	for _, n := range names {
-		if !identifier().MatchString(n) {
-			return fmt.Errorf("%w: column %q does not match %s", fencing.ErrInvalid, n, identifier())
+		if !identifier.MatchString(n) {
+			return fmt.Errorf("%w: column %q does not match %s", fencing.ErrInvalid, n, identifier)
 		}
 	}
 	return nil
@@ -85,8 +84,8 @@ func checkColumns(names ...string) error {
 // checkTable also allows a schema before the name.
 func checkTable(name string) error {
 	for i, part := range strings.Split(name, ".") {
-		if i > 1 || !identifier().MatchString(part) {
-			return fmt.Errorf("%w: table %q does not match %s, with at most one schema before it", fencing.ErrInvalid, name, identifier())
+		if i > 1 || !identifier.MatchString(part) {
+			return fmt.Errorf("%w: table %q does not match %s, with at most one schema before it", fencing.ErrInvalid, name, identifier)
 		}
 	}
 	return nil
