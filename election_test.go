@@ -2,6 +2,7 @@ package hasp_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -116,6 +117,28 @@ func TestObserveOutlivesAnOutage(t *testing.T) {
 		}
 		if errs != 3 || last != "two" {
 			t.Errorf("%d errors, then %q", errs, last)
+		}
+	})
+}
+
+// What ends an observer whose store does not answer tells both: its context's end, and why it has
+// seen nothing. An outage that is over is no part of it.
+func TestObserveTellsWhyItSawNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _, _ := pair(t)
+		for _, back := range []bool{false, true} {
+			down := &deaf{Backend: b.Backend, err: errNetwork}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			var last error
+			for _, err := range client(t, down).Election("boss").Observe(ctx) {
+				if last = err; back {
+					down.err = nil
+				}
+			}
+			if !errors.Is(last, context.DeadlineExceeded) || errors.Is(last, errNetwork) == back {
+				t.Errorf("the store is back: %v; the end: %v", back, last)
+			}
 		}
 	})
 }

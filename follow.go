@@ -13,7 +13,7 @@ import (
 //
 // An error (the store cannot be reached) is yielded with the zero Queue, and following goes
 // on when the store is back; leave the loop if that is not wanted. It ends after yielding
-// the context's error.
+// the context's error, and in it the store's last, if that has not answered since.
 func (c *Client) Follow(ctx context.Context, name string) iter.Seq2[Queue, error] {
 	inspect := func(ctx context.Context) (Queue, error) { return c.Inspect(ctx, name) }
 	return followed(ctx, c, name, inspect, Queue.same)
@@ -33,17 +33,21 @@ func followed[T any](ctx context.Context, c *Client, name string,
 		defer cancel()
 		changed := c.follow(ctx, name)
 		var last *T
+		var failed error // why the last look found nothing
 		var b backoff
 		for {
 			found, err := look(ctx)
 			if err != nil && ctx.Err() == nil {
+				failed = err
 				if !yield(nothing, err) || hopeless(err) {
 					return
 				}
 				b.sleep(ctx) // no change would be signalled, so look again
 				continue
 			}
-			b = backoff{}
+			if err == nil {
+				b, failed = backoff{}, nil
+			}
 			if err == nil && (last == nil || !same(found, *last)) {
 				last = &found
 				if !yield(found, nil) {
@@ -53,7 +57,7 @@ func followed[T any](ctx context.Context, c *Client, name string,
 			select {
 			case <-changed:
 			case <-ctx.Done():
-				yield(nothing, c.wrap(ctx, "follow", name, contextError(ctx)))
+				yield(nothing, c.wrap(ctx, "follow", name, unconfirmed(ctx, failed)))
 				return
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -73,8 +74,14 @@ func (r *release) commonFiles(programs string) ([]file, error) {
 		}
 		files = append(files, file{dir + filepath.Base(unit), unit, nil, 0o644})
 	}
-	for _, doc := range []string{"README.md", "CHANGELOG.md", "docs/grafana/hasp.json"} {
-		files = append(files, file{"usr/share/doc/hasp/" + filepath.Base(doc), filepath.Join(r.root, doc), nil, 0o644})
+	for _, pattern := range []string{"README.md", "CHANGELOG.md", "docs/*.md", "docs/backends/*.md", "docs/grafana/*"} { // in their folders: they cite each other
+		docs, err := filepath.Glob(filepath.Join(r.root, pattern))
+		if err != nil || len(docs) == 0 {
+			return nil, fmt.Errorf("%d files %s: %w", len(docs), pattern, err)
+		}
+		for _, doc := range docs {
+			files = append(files, file{path.Join("usr/share/doc/hasp", path.Dir(pattern), filepath.Base(doc)), doc, nil, 0o644})
+		}
 	}
 	return files, nil
 }

@@ -73,6 +73,18 @@ func TestDeb(t *testing.T) {
 	if out := do(t, "sh", "-c", "MANWIDTH=80 man -l '"+filepath.Join(root, "usr/share/man/man1/hasp-run.1")+"'"); !strings.Contains(out, "hasp") {
 		t.Errorf("%s", out)
 	}
+	cited := map[string]bool{}
+	for path, page := range tree(t, filepath.Join(root, "usr/share/man/man1")) {
+		for _, doc := range regexp.MustCompile(`docs/[A-Za-z/]+\.(md|json)`).FindAllString(page, -1) {
+			cited[doc] = true
+			if _, err := os.Stat(filepath.Join(root, "usr/share/doc/hasp", doc)); err != nil || !strings.Contains(page, "/usr/share/doc/hasp") {
+				t.Errorf("%s cites %s, and does not say where that is: %v", path, doc, err)
+			}
+		}
+	}
+	if len(cited) < 4 {
+		t.Errorf("the manual cites %v alone", cited)
+	}
 	do(t, "bash", "-n", filepath.Join(root, "usr/share/bash-completion/completions/hasp"))
 
 	if err := os.RemoveAll(filepath.Join(root, "locks")); err != nil {

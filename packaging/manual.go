@@ -121,6 +121,9 @@ func (h help) page(name, short string, words []string, version string) string {
 		}
 		fmt.Fprintf(&b, ".BR %s (1)%s\n", roff(page), comma)
 	}
+	if strings.Contains(b.String(), "docs/") {
+		b.WriteString(".SH FILES\nThe folder docs is /usr/share/doc/hasp/docs.\n")
+	}
 	return b.String()
 }
 
