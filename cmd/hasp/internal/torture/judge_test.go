@@ -55,6 +55,17 @@ func TestOverlaps(t *testing.T) {
 	}
 }
 
+// A verdict of a lock that keeps its promises says with the number of overlaps that they break none.
+func TestOverlapsAreExplained(t *testing.T) {
+	kept := (&Verdict{Overlaps: Overlaps{InFlight: 200, Told: 24}}).Text()
+	if !strings.Contains(kept, "224, which break no promise") || !strings.Contains(kept, "two held at once     none") {
+		t.Error(kept)
+	}
+	if broken := (&Verdict{Overlaps: Overlaps{Broken: 3}}).Text(); !strings.Contains(broken, "two held at once     3") || strings.Contains(broken, "no promise") {
+		t.Error(broken)
+	}
+}
+
 // Another was granted the lock while its holder, which nothing had disturbed, was within its TTL:
 // that is broken, also if the holder is told something else later. Disturbed, or after the TTL, it is not.
 func TestTakenWithinTheTTL(t *testing.T) {

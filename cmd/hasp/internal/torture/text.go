@@ -83,7 +83,7 @@ func (v *Verdict) unpreventable() string {
 	if n == 0 {
 		return "none"
 	}
-	text := fmt.Sprintf("%d, which no lock can prevent and only a fence makes harmless: %d of holders that were stopped or had a write in flight, %d that had been told and were about to notice", n, o.InFlight, o.Told)
+	text := fmt.Sprintf("%d, which break no promise: no lock can prevent them, and a fence makes them harmless: %d of holders that were stopped or had a write in flight, %d that had been told and were about to notice", n, o.InFlight, o.Told)
 	if o.CutOff > 0 {
 		text += fmt.Sprintf(", %d whose connection was cut, told in time", o.CutOff)
 	}
