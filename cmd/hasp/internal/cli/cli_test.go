@@ -249,7 +249,7 @@ func TestFailureCodes(t *testing.T) {
 		{fmt.Errorf("run: %w", misconfigured("x")), 78},
 		{notRunnable("x", fs.ErrNotExist), 127},
 		{notRunnable("x", &os.PathError{Err: fs.ErrPermission}), 126},
-		{fmt.Errorf("%w: %w", context.Canceled, interrupted{15}), 143},
+		{fmt.Errorf("%w: %w", context.Canceled, interrupted{signal: 15}), 143},
 	} {
 		if got := fail(c.err).code; got != c.want {
 			t.Errorf("%v: exit code %d, want %d", c.err, got, c.want)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,10 +78,15 @@ func misconfigured(format string, args ...any) *failure {
 	return &failure{code: exitConfig, outcome: outcomeConfig, err: fmt.Errorf(format, args...)}
 }
 
-// interrupted is the cause of a context that a signal ended.
-type interrupted struct{ signal syscall.Signal }
+// interrupted is the cause of a context that a signal ended, or why hasp acts as if it had.
+type interrupted struct {
+	signal syscall.Signal
+	why    string
+}
 
-func (e interrupted) Error() string { return "interrupted by " + signalName(e.signal) }
+func (e interrupted) Error() string { return cmp.Or(e.why, "interrupted by "+signalName(e.signal)) }
+
+var errOrphaned = interrupted{syscall.SIGTERM, "the process that started hasp has ended"}
 
 // fail gives an error of the library its exit code.
 func fail(err error) *failure {

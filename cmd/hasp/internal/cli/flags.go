@@ -102,6 +102,7 @@ type commandFlags struct {
 	killAfter       duration
 	onLost, onAsk   reaction
 	passCredentials bool
+	waitDaemons     bool
 	statusFD        int
 	quiet, verbose  bool
 }
@@ -114,6 +115,7 @@ func (f *commandFlags) add(fs *pflag.FlagSet) {
 	fs.Var(&f.onLost, "on-lost", "what the command gets when the lock is lost")
 	fs.Var(&f.onAsk, "on-ask", "what the command gets when another client asks for the lock (hasp release NAME)")
 	fs.BoolVar(&f.passCredentials, "pass-credentials", false, "leave the store's credentials in the command's environment")
+	fs.BoolVar(&f.waitDaemons, "wait-daemons", false, "hold the lock also while processes work that have left the command's process group (Linux)")
 	fs.IntVar(&f.statusFD, "status-fd", -1, "write what happens to descriptor `N`, one JSON object per line")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing about waiting, being busy or losing the lock")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "say what happens")
@@ -124,6 +126,7 @@ type holdFlags struct {
 	minHold, maxHold duration
 	busyCode         exitCode
 	skipOK           bool
+	withParent       bool
 }
 
 func (f *holdFlags) add(fs *pflag.FlagSet) {
@@ -131,6 +134,7 @@ func (f *holdFlags) add(fs *pflag.FlagSet) {
 	f.busyCode.code = exitBusy
 	fs.Var(&f.maxHold, "max-hold", "stop the command (TERM, then KILL) when it has held the lock so long; exit code 124")
 	fs.Var(&f.minHold, "min-hold", "hold the lock at least so long, if the command ends earlier; a signal or the death of hasp ends that")
+	fs.BoolVar(&f.withParent, "with-parent", false, "end with the process that started hasp: stop the command (TERM, then KILL), or leave the queue")
 	fs.VarP(&f.busyCode, "busy-code", "E", "the exit code when the lock is busy")
 	fs.BoolVar(&f.skipOK, "skip-ok", false, "do not wait (unless --wait says so), and being busy is a success (exit code 0), as for a cron job that still runs")
 }

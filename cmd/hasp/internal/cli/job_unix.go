@@ -60,7 +60,7 @@ func (t *task) run() ending {
 		j.end.notStarted = fail(err)
 		return j.end
 	}
-	g, err := group.Start(j.path, j.argv, j.env)
+	g, err := group.Start(j.path, j.argv, j.env, j.flags.waitDaemons)
 	if err != nil {
 		j.end.notStarted = notRunnable(j.argv[0], err)
 		return j.end
@@ -111,6 +111,10 @@ func (j *job) loop() {
 			j.end.overdue = j.maxHold
 			j.terminate()
 			j.report.say("%q is held for %s, the longest allowed; stopping the command", j.report.name, view.Brief(j.maxHold))
+		case <-j.orphaned:
+			j.orphaned, j.end.ended = nil, true
+			j.terminate()
+			j.report.say("%v; stopping the command", errOrphaned)
 		case <-j.killAt:
 			j.killAt = nil
 			j.kill()
@@ -169,6 +173,12 @@ func (j *job) event(e group.Event) {
 		j.leftAt = time.After(leftPatience)
 	case group.Failed:
 		j.end.notStarted = notRunnable(j.argv[0], e.Err)
+	case group.Strayed:
+		does := "works on without the lock: see --wait-daemons"
+		if j.leftAt = nil; j.flags.waitDaemons {
+			does = fmt.Sprintf("is waited for, with %q", j.report.name)
+		}
+		j.report.say("process %d (%s) has left the command's process group, and %s", e.Member.PID, view.Clean(e.Member.Command), does)
 	case group.Unguarded:
 		j.report.say("no guardian could be started: if hasp is killed with -9, what the command has started lives on: %v", e.Err)
 	case group.Guarded:

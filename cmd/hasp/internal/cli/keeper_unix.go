@@ -104,7 +104,7 @@ func (k *keeper) acquire(sigs *signals, names []string) (*hasp.Client, *commandL
 	go func() {
 		select {
 		case <-k.words: // too early for any word: the pipe has ended
-			cancel(interrupted{syscall.SIGHUP})
+			cancel(interrupted{signal: syscall.SIGHUP})
 			orphaned <- true
 		case <-acquired:
 			orphaned <- false
@@ -115,7 +115,7 @@ func (k *keeper) acquire(sigs *signals, names []string) (*hasp.Client, *commandL
 	in := stop()
 	switch {
 	case <-orphaned:
-		in = &failure{code: exitSignal + int(syscall.SIGHUP), outcome: outcomeInterrupted, err: interrupted{syscall.SIGHUP}, told: true}
+		in = &failure{code: exitSignal + int(syscall.SIGHUP), outcome: outcomeInterrupted, err: interrupted{signal: syscall.SIGHUP}, told: true}
 	case in == nil:
 		return client, held, err
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os/exec"
@@ -85,6 +86,9 @@ func (a *app) prepare(cmd *cobra.Command, args, locks []string, any bool, sf *st
 	if !group.Supported {
 		return nil, r.done(record{}, errNoCommands)
 	}
+	if cf.waitDaemons && !group.SeesStrays() {
+		return nil, r.done(record{}, misconfigured("--wait-daemons: this system does not show hasp what leaves the command's process group; it needs Linux, with /proc"))
+	}
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
 		return nil, r.done(record{}, notRunnable(argv[0], err))
@@ -97,6 +101,10 @@ var errNoCommands = misconfigured("commands cannot be run under a lock on this s
 func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error {
 	if f.skipOK && !f.wait.set {
 		f.noWait = true // to queue up and then run it again is not to skip it
+	}
+	parent := context.Background()
+	if f.withParent {
+		parent = whileParent()
 	}
 	if err := errors.Join(f.lockFlags.check(), f.choiceFlags.check(&f.lockFlags, f.locks)); err != nil {
 		return err
@@ -114,10 +122,10 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	}
 	sigs := catchSignals()
 	defer sigs.close()
-	ctx, stopWaiting := sigs.until(context.Background())
+	ctx, stopWaiting := sigs.until(parent)
 	requests := asks()
 	client, held, err := a.get(ctx, e.names, noteOr(f.note, e.argv), f, r, requests)
-	if in := stopWaiting(); in != nil && err == nil {
+	if in := cmp.Or(stopWaiting(), context.Cause(parent)); in != nil && err == nil {
 		client.Close() // releases: nothing has begun under the lock
 		err = in
 	}
@@ -134,7 +142,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	t := &task{
 		path: e.path, argv: e.argv,
 		env:   a.commandEnv(held, client, &f.store, f.passCredentials, f.exclusive(), r),
-		lease: held, flags: &f.commandFlags, maxHold: f.maxHold.d,
+		lease: held, flags: &f.commandFlags, maxHold: f.maxHold.d, orphaned: parent.Done(),
 		signals: sigs, requests: requests, report: r,
 		explain: func(lost error) error { return explainLoss(client, held, lost) },
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
 )
@@ -67,7 +68,7 @@ func (s *signals) until(parent context.Context) (ctx context.Context, stop func(
 					continue
 				}
 				if slices.Contains(endSignals, sig) {
-					caught = interrupted{sig.(syscall.Signal)}
+					caught = interrupted{signal: sig.(syscall.Signal)}
 					cancel(caught)
 					return
 				}
@@ -84,6 +85,28 @@ func (s *signals) until(parent context.Context) (ctx context.Context, stop func(
 		<-stopped
 		return caught
 	}
+}
+
+// parentEvery is how often hasp looks whether the process that started it has ended.
+const parentEvery = 200 * time.Millisecond
+
+// whileParent returns a context that ends when the process that started this one has ended: this one
+// then has another parent, which needs no number that could be another process's by now. The
+// kernel's notice (PR_SET_PDEATHSIG) will not do: it comes when the thread has ended that started
+// this process, and a parent written in Go or Java may end its threads long before itself.
+//
+// A parent that ends before the first look, some milliseconds after the start, is not noticed. That
+// process 1 is the parent then says nothing: in a container or a unit it may be who has started us.
+func whileParent() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	parent := os.Getppid()
+	go func() { // ends with this process
+		for os.Getppid() == parent {
+			time.Sleep(parentEvery)
+		}
+		cancel(errOrphaned)
+	}()
+	return ctx
 }
 
 // surviveClosedPipes makes a write to a standard stream whose reader has gone fail with an error

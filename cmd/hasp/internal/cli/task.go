@@ -15,7 +15,8 @@ type task struct {
 	argv, env []string
 	lease     *commandLease
 	flags     *commandFlags
-	maxHold   time.Duration // 0: no limit
+	maxHold   time.Duration   // 0: no limit
+	orphaned  <-chan struct{} // closed when the process that started hasp has ended, if that ends the task
 	signals   *signals
 	explain   func(lost error) error // see explainLoss
 	requests  <-chan hasp.Owner      // see whenAsked

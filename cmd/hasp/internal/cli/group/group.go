@@ -3,7 +3,7 @@
 // under its lock.
 //
 // A process can leave its group (setsid, setpgid: daemons, and the jobs of a shell with job
-// control). Then this package neither waits for it nor signals it.
+// control). Then this package only tells of it, on Linux, unless it is asked to wait for it, too.
 //
 // If this process is killed, so is the group: see guardian_unix.go.
 package group
@@ -15,6 +15,7 @@ type Event struct {
 	Kind   Kind
 	Signal syscall.Signal // of Stopped
 	Status Status         // of Exited
+	Member Member         // of Strayed
 	Err    error          // of Failed and Unguarded
 }
 
@@ -33,7 +34,9 @@ const (
 	Unguarded
 	// Guarded: another guardian has taken the place of one that had died or was missing.
 	Guarded
-	// Gone: no process of the group is left. The last event.
+	// Strayed: no process of the group is left, and one that has left the group is at work.
+	Strayed
+	// Gone: nothing is left that was to be waited for. The last event.
 	Gone
 )
 

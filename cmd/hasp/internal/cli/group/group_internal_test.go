@@ -16,7 +16,7 @@ import (
 // nothing is stopped yet, it would be lost, and the TERM would wait for a continue of the command.
 func TestStoppedBeforeItsSignals(t *testing.T) {
 	goOn := filepath.Join(t.TempDir(), "go")
-	g, err := Start("/bin/sh", []string{"sh", "-c", "until [ -e " + goOn + " ]; do sleep 0.01; done; kill -STOP $$; exec sleep 1000"}, os.Environ())
+	g, err := Start("/bin/sh", []string{"sh", "-c", "until [ -e " + goOn + " ]; do sleep 0.01; done; kill -STOP $$; exec sleep 1000"}, os.Environ(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 
 func start(t *testing.T, script string) *group.Group {
 	t.Helper()
-	g, err := group.Start("/bin/sh", []string{"sh", "-c", script}, os.Environ())
+	g, err := group.Start("/bin/sh", []string{"sh", "-c", script}, os.Environ(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestSignalRightAfterStart(t *testing.T) {
 		if signal.Ignored(sig) { // as under nohup: the command ignores it, too
 			continue
 		}
-		g, err := group.Start("/bin/sleep", []string{"sleep", "1000"}, os.Environ())
+		g, err := group.Start("/bin/sleep", []string{"sleep", "1000"}, os.Environ(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestWhatCannotBeExecutedIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]error{"/no/such/file": os.ErrNotExist, plain: syscall.ENOEXEC, "/": os.ErrPermission} {
-		g, err := group.Start(path, []string{"x"}, nil)
+		g, err := group.Start(path, []string{"x"}, nil, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -34,6 +35,9 @@ type Group struct {
 	launched chan struct{} // closed once the child has become the command, or is dead
 	failure  error         // why it could not be executed; read when launched is closed
 
+	strays bool        // those that have left the group are waited for, too
+	empty  atomic.Bool // its number may be another group's
+
 	mu      sync.Mutex
 	holding bool             // signals are not handed out yet
 	held    []syscall.Signal // for the command, which does not run yet
@@ -41,9 +45,11 @@ type Group struct {
 
 // Start runs path in a new process group with this process's standard files. argv[0] is the
 // command's name for itself, as in execve. An event reports that path cannot be executed: this
-// process watches a lock and must not wait for a file system.
-func Start(path string, argv, env []string) (*Group, error) {
+// process watches a lock and must not wait for a file system. With strays it is gone only when the
+// processes have ended that have left it (see SeesStrays).
+func Start(path string, argv, env []string, strays bool) (*Group, error) {
 	g := &Group{
+		strays: strays,
 		// Room for the events that can come while the reader is busy; with more the reaper waits.
 		events: make(chan Event, 16),
 		exited: make(chan struct{}), changed: make(chan struct{}, 1), gone: make(chan struct{}),
@@ -127,9 +133,14 @@ func (g *Group) handOutLocked() {
 // has become the command. KILL and STOP, which need no handler, are not held. CONT is sent and
 // held, for the TERM before it: between becoming the command and getting the held signals it may
 // stop itself.
+//
+// When the group is empty, the strays that are waited for get the signal.
 func (g *Group) Signal(sig syscall.Signal) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.empty.Load() {
+		return g.signalStrays(sig)
+	}
 	switch sig {
 	case 0, syscall.SIGKILL, syscall.SIGSTOP:
 	case syscall.SIGCONT:
@@ -175,15 +186,25 @@ func (g *Group) Events() <-chan Event { return g.events }
 // 100 ms after the last has gone.
 func (g *Group) awaitGone() {
 	<-g.exited // for a moment the group is empty, and the end is reaped but not reported
-	for delay := time.Millisecond; g.Signal(0) != syscall.ESRCH && g.working(); {
+	g.await(func() bool { return g.Signal(0) == syscall.ESRCH || !g.working() })
+	g.guardian.dismiss()
+	g.empty.Store(true)
+	if m, left := g.Left(); left {
+		g.events <- Event{Kind: Strayed, Member: m}
+		g.await(func() bool { return g.Signal(0) == syscall.ESRCH })
+	}
+	children.forget(g)
+	close(g.gone)
+	g.events <- Event{Kind: Gone}
+}
+
+// await looks again when a child has changed, and now and then, until done.
+func (g *Group) await(done func() bool) {
+	for delay := time.Millisecond; !done(); {
 		select {
 		case <-g.changed:
 		case <-time.After(delay):
 			delay = min(2*delay, 100*time.Millisecond)
 		}
 	}
-	g.guardian.dismiss()
-	children.forget(g)
-	close(g.gone)
-	g.events <- Event{Kind: Gone}
 }

@@ -49,25 +49,34 @@ func (g *Group) working() bool {
 // OutOfReach are the running members that this process may not signal: they run as another user. A
 // signal to the whole group is reported as sent if one member has got it.
 func (g *Group) OutOfReach() []Member {
-	all, _ := processesOf(g.id) // as far as they are visible
-	var out []Member
-	for _, p := range all {
-		if !p.zombie && syscall.Kill(p.id, 0) == syscall.EPERM {
-			out = append(out, Member{p.id, realUser(p.id), p.command})
-		}
-	}
-	return out
+	return slices.DeleteFunc(g.running(), func(m Member) bool { return syscall.Kill(m.PID, 0) != syscall.EPERM })
 }
 
 // Left is a running process of the group, if one is visible.
 func (g *Group) Left() (Member, bool) {
-	all, _ := processesOf(g.id)
-	for _, p := range all {
-		if !p.zombie {
-			return Member{p.id, realUser(p.id), p.command}, true
-		}
+	for _, m := range g.running() {
+		return m, true
 	}
 	return Member{}, false
+}
+
+// running are the processes of the group that are visible, without zombies; of an empty one, the
+// strays.
+func (g *Group) running() (all []Member) {
+	add := func(p process) {
+		if !p.zombie {
+			all = append(all, Member{p.id, realUser(p.id), p.command})
+		}
+	}
+	if g.empty.Load() {
+		children.strays(add)
+		return all
+	}
+	found, _ := processesOf(g.id)
+	for _, p := range found {
+		add(p)
+	}
+	return all
 }
 
 // process is a process as /proc shows it.

@@ -2,6 +2,8 @@
 
 package group
 
+import "syscall"
+
 // working: no portable call tells a zombie from a running process.
 func (g *Group) working() bool { return true }
 
@@ -10,3 +12,10 @@ func (g *Group) OutOfReach() []Member { return nil }
 
 // Left is not known here.
 func (g *Group) Left() (Member, bool) { return Member{}, false }
+
+// SeesStrays is false: orphans become process 1's.
+func SeesStrays() bool { return false }
+
+func childNumbers() []int { return nil }
+
+func (g *Group) signalStrays(syscall.Signal) error { return syscall.ESRCH }

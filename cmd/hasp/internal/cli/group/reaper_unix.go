@@ -12,7 +12,8 @@ import (
 
 // reaper reaps every child of this process: the commands, their adopted orphans, the guardians.
 // There is one for all, since it must wait for "any child": it does not know the numbers of the
-// orphans.
+// orphans. So in this process nothing else may start one: the Wait of os/exec would find its child
+// reaped.
 //
 // It reaps with mu held and never waits there. So while a goroutine holds mu, a number in the table
 // still belongs to that process: the system reuses no number before its process is reaped. The
@@ -31,6 +32,9 @@ var children = reaper{tell: map[int]func(pid int, ws syscall.WaitStatus){}, chan
 func (r *reaper) start(fork func() (pid int, err error), tell func(pid int, ws syscall.WaitStatus)) (int, error) {
 	r.once.Do(func() {
 		adopt()
+		for _, pid := range childNumbers() {
+			r.tell[pid] = nil // of the program that this process was before its exec
+		}
 		born := make(chan os.Signal, 1) // one pending signal stands for all: all are examined
 		signal.Notify(born, syscall.SIGCHLD)
 		go r.run(born)

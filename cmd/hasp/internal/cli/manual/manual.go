@@ -69,15 +69,17 @@ const Exit = `EXIT CODES
 // Run is the part of the help that belongs to run and try, Elect the same part of elect, which takes
 // one name.
 const (
-	Run   = underLock + several + choice + command
+	Run   = underLock + parent + several + choice + command
 	Elect = underLock + command
 )
 
 const underLock = `The command is executed as it is, never through a shell, and owns standard input,
 output and error. It runs in a separate process group. hasp releases the lock when
-the whole group is gone, with all that the command left in the background. hasp
-neither waits for nor stops a process that leaves the group (setsid: daemons; the
-jobs of a shell with job control).
+the whole group is gone, with all that the command left in the background. A
+process that leaves the group (setsid: daemons; the jobs of a shell with job
+control) is neither waited for nor stopped, and on Linux hasp says that it works
+on. With --wait-daemons (Linux) hasp waits for it, too, and it gets what the group
+would get; if hasp is killed with -9, it lives on.
 
 SIGNALS
   INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are forwarded to the group. If a
@@ -114,6 +116,14 @@ REQUESTS
   then, and KILL --kill-after later; with signal:NAME it gets that signal, and the
   rest is up to the command. Both have the store tell at once, which costs a watch
   on the name. With ignore hasp does not look.
+
+`
+
+const parent = `PARENT
+  A time-out that kills only the shell leaves hasp and the command running. With
+  --with-parent hasp ends when the process that started it has ended, by kill -9
+  too: the group gets TERM, and KILL --kill-after later; a hasp that waits leaves
+  the queue. It looks five times a second. In ( ) that process is the subshell.
 
 `
 

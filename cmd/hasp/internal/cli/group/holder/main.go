@@ -20,7 +20,7 @@ func main() {
 	log := os.NewFile(3, "log")
 	var all sync.WaitGroup
 	for i, script := range os.Args[1:] {
-		g, err := group.Start("/bin/sh", []string{"sh", "-c", script}, os.Environ())
+		g, err := group.Start("/bin/sh", []string{"sh", "-c", script}, os.Environ(), false)
 		if err != nil {
 			fmt.Fprintln(log, i, "not started:", err)
 			os.Exit(1)

@@ -1,0 +1,67 @@
+package group
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// SeesStrays reports whether the processes that leave a group are seen here.
+func SeesStrays() bool {
+	files, _ := filepath.Glob(childFiles)
+	return len(files) > 0 && unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil
+}
+
+// childFiles list the children of this process, by thread. Not every kernel is built with them.
+const childFiles = "/proc/self/task/*/children"
+
+func childNumbers() (all []int) {
+	files, _ := filepath.Glob(childFiles)
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		for number := range strings.FieldsSeq(string(text)) {
+			pid, _ := strconv.Atoi(number)
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+// strays calls f for the children at work that this process has not started: they have come as
+// orphans. When a group is empty, what has left it is among them, or below one of them and comes
+// here when that one ends. With mu held none is reaped: no number becomes another process's, and
+// the kernel's lists, from which nothing is taken meanwhile, are complete.
+//
+// The guardian and the background holder of another hasp do no work, and end by themselves. While
+// they do their command line is empty, and the name that they were executed by (see executable) is left.
+func (r *reaper) strays(f func(process)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, pid := range childNumbers() {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		_, arguments, _ := strings.Cut(string(line), "\x00")
+		p, err := readProcess(pid)
+		hasps := strings.HasPrefix(arguments, "__") || len(line) == 0 && p.command == "exe"
+		if _, started := r.tell[pid]; !started && err == nil && !p.zombie && !hasps {
+			f(p)
+		}
+	}
+}
+
+// signalStrays reports ESRCH if none is left that is waited for.
+func (g *Group) signalStrays(sig syscall.Signal) error {
+	err := error(syscall.ESRCH)
+	if g.strays {
+		children.strays(func(p process) {
+			if e := syscall.Kill(p.id, sig); err != nil {
+				err = e
+			}
+		})
+	}
+	return err
+}
