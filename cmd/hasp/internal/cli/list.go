@@ -67,7 +67,7 @@ Of long notes and values the beginning is shown. With --json, a value is whole:
 text where it is UTF-8, and otherwise base64, as value_base64.`,
 	}
 	f.add(c.Flags(), "as one JSON object: name, holders, waiters, store")
-	addMine(c.Flags(), &mine, "ask for the locks that hasp hold --export holds for this shell, or those of the NAMEs; exit code 0 while they are held, 76 otherwise")
+	c.Flags().BoolVar(&mine, "mine", false, "ask for the locks that hasp hold --export holds for this shell, or those of the NAMEs; exit code 0 while they are held, 76 otherwise")
 	c.Flags().BoolVar(&held, "held", false, "exit with 1 if the lock is not held")
 	one := with(oneName, func(name string) error { return a.who(name, &f, held) })
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {

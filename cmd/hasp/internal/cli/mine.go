@@ -21,10 +21,6 @@ const (
 	wordRelease = "release"
 )
 
-func addMine(fs *pflag.FlagSet, mine *bool, text string) {
-	fs.BoolVar(mine, "mine", false, text)
-}
-
 // mineOf is a verb with --mine: it talks to the holders and not to a store.
 func (a *app) mineOf(cmd *cobra.Command, args []string, word string, asJSON bool) error {
 	given := ""

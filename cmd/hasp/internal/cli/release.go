@@ -11,7 +11,6 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/queues"
-	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
 )
 
@@ -69,7 +68,7 @@ With --mine, give back what hasp hold --export holds for this shell.`,
 	fs.StringVar(&f.host, "host", "", "with --force: remove all entries of this `HOST`, as who shows it")
 	fs.StringVar(&f.reason, "reason", "", "why (`TEXT`), for the holder and for the record; required")
 	fs.VarP(&f.wait, "wait", "w", "wait at most so long for the holder to comply (default: as long as it takes)")
-	addMine(fs, &f.mine, "give back what hasp hold --export holds for this shell: the locks of the NAMEs, or all")
+	fs.BoolVar(&f.mine, "mine", false, "give back what hasp hold --export holds for this shell: the locks of the NAMEs, or all")
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
 		if f.mine {
 			return a.mineOf(cmd, args, wordRelease, f.json)
@@ -219,7 +218,8 @@ func (a *app) askHolder(name string, f *releaseFlags) error {
 	if len(q.Holders) > 0 {
 		a.tell(listening(q))
 	}
-	lease, err := drain(wctx, client, q, f.reason)
+	note := strings.ToValidUTF8(f.reason[:min(len(f.reason), 100)], "") // no half of a character
+	lease, err := queues.Lock(wctx, client, q, hasp.AskHolder(f.reason), hasp.Note("release: "+note))
 	switch {
 	case err != nil && context.Cause(wctx) == errWaitOver:
 		return &failure{code: exitBusy, outcome: outcomeBusy, err: fmt.Errorf("busy: %s; it did not comply within %s", view.HeldBy(q, isMe, time.Now()), f.wait.d)}
@@ -244,14 +244,4 @@ func listening(q hasp.Queue) string {
 		return fmt.Sprintf("%d of %d holders listen to requests", len(q.Holders)-len(deaf), len(q.Holders)) + force
 	}
 	return "the holder does not listen to requests, so this waits until it is done" + force
-}
-
-// drain waits for the whole of a lock of any kind.
-func drain(ctx context.Context, c *hasp.Client, q hasp.Queue, reason string) (*hasp.Lease, error) {
-	note := strings.ToValidUTF8(reason[:min(len(reason), 100)], "") // no half of a character
-	opts := []hasp.LockOption{hasp.AskHolder(reason), hasp.Note("release: " + note)}
-	if n := append(q.Holders, q.Waiters...)[0].Capacity; n != driver.Whole {
-		return c.Semaphore(q.Name, n, opts...).Acquire(ctx, n)
-	}
-	return c.Mutex(q.Name, opts...).Lock(ctx)
 }

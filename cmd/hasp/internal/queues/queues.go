@@ -1,4 +1,5 @@
-// Package queues reads all queues of a store, for hasp ls, hasp top and the page of hasp serve.
+// Package queues reads all queues of a store, and stands in one, for the verbs of hasp and the page of
+// hasp serve.
 package queues
 
 import (
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 )
 
 // atOnce is how many queues are read at the same time.
@@ -79,4 +81,12 @@ func All(ctx context.Context, c *hasp.Client, prefix string, bound time.Duration
 	all := make([]hasp.Queue, len(names))
 	err = Read(ctx, c, names, bound, func(i int, q hasp.Queue) { all[i] = q })
 	return slices.DeleteFunc(all, func(q hasp.Queue) bool { return len(q.Holders)+len(q.Waiters) == 0 }), err
+}
+
+// Lock locks the whole of a lock that is in use, of any kind.
+func Lock(ctx context.Context, c *hasp.Client, q hasp.Queue, opts ...hasp.LockOption) (*hasp.Lease, error) {
+	if n := append(q.Holders, q.Waiters...)[0].Capacity; n != driver.Whole {
+		return c.Semaphore(q.Name, n, opts...).Acquire(ctx, n)
+	}
+	return c.Mutex(q.Name, opts...).Lock(ctx)
 }

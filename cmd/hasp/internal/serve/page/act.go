@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/queues"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
@@ -112,8 +113,7 @@ func (p *Page) asking(ctx context.Context, q *http.Request, h *access.Holder, a 
 	if err != nil {
 		return "", err
 	}
-	all := append(now.Holders, now.Waiters...)
-	if len(all) == 0 {
+	if len(now.Holders)+len(now.Waiters) == 0 {
 		return "It is free.", nil
 	}
 	c, err := hasp.New(notClosed{p.o.Store}, hasp.WithOwner(owner(q, h)))
@@ -121,13 +121,7 @@ func (p *Page) asking(ctx context.Context, q *http.Request, h *access.Holder, a 
 		return "", err
 	}
 	defer c.Close()
-	opts := []hasp.LockOption{hasp.AskHolder(a.Why), hasp.Note("asks from the page")}
-	var lease *hasp.Lease
-	if n := all[0].Capacity; n != driver.Whole {
-		lease, err = c.Semaphore(a.Name, n, opts...).Acquire(ctx, n)
-	} else {
-		lease, err = c.Mutex(a.Name, opts...).Lock(ctx)
-	}
+	lease, err := queues.Lock(ctx, c, now, hasp.AskHolder(a.Why), hasp.Note("asks from the page"))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return "It is still held: its holder was asked, and has not given it up.", nil
