@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/audit"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
@@ -22,14 +23,14 @@ import (
 
 // audited is a server with an audit. lines ends that, and returns what was written: each line as
 // event, name, token and reason.
-func audited(t *testing.T) (c *api, s *serve.Server, lines func() []string) {
+func audited(t *testing.T, store driver.Backend) (c *api, s *serve.Server, lines func() []string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "audit")
 	trail, err := audit.Open(file, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, s = with(t, serve.Options{Audit: trail})
+	c, s = with(t, serve.Options{Store: store, Audit: trail})
 	return c, s, func() (all []string) {
 		trail.Close()
 		text, err := os.ReadFile(file)
@@ -65,7 +66,7 @@ func wantLines(t *testing.T, have []string, want ...string) {
 // Each grant has one end: a release, also one that closes the session, or a loss.
 func TestAuditOfEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s, lines := audited(t)
+		c, s, lines := audited(t, memlock.New().Backend())
 		c.open(time.Minute)
 		c.lock("1", "released")
 		c.lock("1", "released") // asked again, it is not granted again
@@ -90,7 +91,7 @@ func TestAuditOfEnds(t *testing.T) {
 // What is taken away by this server is in the audit with the reason, and then the loss of its client.
 func TestAuditOfEvictions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _, lines := audited(t)
+		c, _, lines := audited(t, memlock.New().Backend())
 		c.open(time.Minute)
 		l := c.lock("1", "a")
 		by, err := json.Marshal(hasp.Eviction{ID: l.Entry, By: hasp.Owner{User: "ana"}, Why: "web-3 is gone"})
@@ -105,6 +106,32 @@ func TestAuditOfEvictions(t *testing.T) {
 			got[1], got[2] = got[2], got[1]
 		}
 		wantLines(t, got, "grant a 1", "eviction a 0 web-3 is gone", "loss a 1")
+	})
+}
+
+// A lock that moves to another server is granted there, with the same token. What its client gives up
+// on the way was taken away by no operator.
+func TestAuditOfMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		c, _, before := audited(t, store.Backend())
+		other, _, after := audited(t, store.Backend())
+		old := c.open(time.Minute).Session
+		token := c.lock("1", "a").Token
+		other.open(time.Minute)
+		other.lock("1", "a")
+		c.lock("2", "a") // waits behind it
+		other.want(204, "POST", "/v1/evict", httpapi.EvictEntry{Name: "a", FromSession: old, FromLock: 2}, nil)
+		var l httpapi.Lock
+		other.want(200, "POST", "/v1/locks/2/adopt", httpapi.AdoptLock{Acquire: httpapi.Acquire{Name: "a"}, Seq: token, FromSession: old, FromLock: 1}, &l)
+		other.want(204, "DELETE", "/v1/locks/1", nil, nil)
+		other.want(204, "DELETE", "/v1/locks/2", nil, nil)
+		c.want(204, "DELETE", "/v1/session", nil, nil)
+		wantLines(t, before(), fmt.Sprint("grant a ", token), fmt.Sprint("loss a ", token, " gone from the store: handed on"))
+		wantLines(t, after(), fmt.Sprint("grant a ", token), fmt.Sprint("release a ", token))
+		if l.Token != token {
+			t.Errorf("token %d after %d", l.Token, token)
+		}
 	})
 }
 
