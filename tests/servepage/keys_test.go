@@ -32,6 +32,19 @@ func TestFocus(t *testing.T) {
 	if cut := get[[]string](t, tab, `[...document.querySelectorAll("#rows .row > :nth-child(4)")].filter((c) => c.scrollWidth > c.clientWidth).map((c) => c.textContent)`); len(cut) > 0 {
 		t.Errorf("tokens without all digits: %q", cut)
 	}
+	// Where there is no room for all digits, the last ones are seen, by which tokens differ.
+	narrow := open(t, haspserve.New(t, redis.URL()), 800, 700)
+	sees(t, narrow, "#count", "200 names")
+	browser.Screenshot(t, narrow, "tokens-800")
+	last := `(() => { const c = document.querySelector("#rows .row > :nth-child(4)"), r = document.createRange(), n = c.firstChild.length;
+  r.setStart(c.firstChild, n - 1); r.setEnd(c.firstChild, n); const d = r.getBoundingClientRect(), box = c.getBoundingClientRect();
+  return c.scrollWidth > c.clientWidth && d.left >= box.left && d.right <= box.right + 1; })()`
+	if !get[bool](t, narrow, last) {
+		t.Error("the last digit of a token is cut")
+	}
+	if get[bool](t, narrow, `document.querySelectorAll("#rows .row > :nth-child(4)").forEach((c) => c.style.direction = "ltr"), `+last) {
+		t.Error("the control: a token that is cut at its end seems to show its last digit")
+	}
 	get[any](t, tab, `document.querySelector("#rows a").focus(); null`)
 	do(t, tab, chromedp.KeyEvent(kb.Enter))
 	sees(t, tab, "#detail", "Held by")

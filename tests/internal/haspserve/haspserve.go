@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -53,7 +54,8 @@ func (s *Server) Start() {
 func (s *Server) launch() bool {
 	s.t.Helper()
 	s.cmd = exec.Command(s.file, append([]string{"serve", "--store", s.Store, "--listen", s.Addr, "--log", "off"}, s.args...)...)
-	s.cmd.Env = append(os.Environ(), "HOME="+s.t.TempDir())
+	known := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "HASP_SCREENSHOTS=") }) // the browser's
+	s.cmd.Env = append(known, "HOME="+s.t.TempDir())
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		s.t.Fatal(err)
