@@ -9,12 +9,18 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -124,6 +130,61 @@ func TestServeTokens(t *testing.T) {
 	}
 	if code, _, errOut := hasp(t, "hasp+https://"+token["all"]+"@"+host, "who", "nightly/a"); code == 0 {
 		t.Errorf("a certificate of an unknown authority is accepted: %s", errOut)
+	}
+}
+
+// The recipe of CI runners: with a token for deploy/ alone their deploys do not overlap, tokens grow,
+// and a deploy does not see the secret. Without the lock they do overlap.
+func TestDeploysThroughServe(t *testing.T) {
+	tokens, deploys := filepath.Join(t.TempDir(), "tokens"), filepath.Join(t.TempDir(), "deploys")
+	code, secret, errOut := hasp(t, "", "serve", "token", "--tokens", tokens, "--rights", "look,lock", "--prefix", "deploy/", "ci")
+	if code != 0 {
+		t.Fatalf("%d, %s", code, errOut)
+	}
+	secret = strings.TrimSpace(secret)
+	ca := newAuthority(t)
+	cert, key := ca.issue("server")
+	server := startServer(t, backends.SharedRedis(t).URL(), "--tokens", tokens, "--cert", cert, "--key", key)
+	store := "hasp+https://" + secret + "@" + strings.TrimPrefix(server, "https://") + "?ca=" + url.QueryEscape(ca.file)
+	const runners = 4
+	deploy := []string{"sh", "-c", `echo "begin $HASP_STORE" >>"$0"; sleep 0.3; echo "end ${HASP_TOKEN-}" >>"$0"`, deploys}
+	turns := func(run func() error) string {
+		var all sync.WaitGroup
+		for range runners {
+			all.Go(func() {
+				if err := run(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		text, err := os.ReadFile(deploys)
+		if err != nil || os.Remove(deploys) != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	t.Setenv("HASP_REQUIRE_STORE", "1")
+	text := turns(func() error {
+		args := append([]string{"run", "--with-parent", "--wait", "30m", "--max-hold", "20m", "--note", "app 1a2b3c", "deploy/prod", "--"}, deploy...)
+		if code, _, errOut := hasp(t, store, args...); code != 0 {
+			return fmt.Errorf("%d, %s", code, errOut)
+		}
+		return nil
+	})
+	var order []uint64
+	for _, m := range regexp.MustCompile(`begin .*\nend (\d+)\n`).FindAllStringSubmatch(text, -1) {
+		n, _ := strconv.ParseUint(m[1], 10, 64)
+		order = append(order, n)
+	}
+	if len(order) != runners || !slices.IsSorted(order) || strings.Contains(text, secret) {
+		t.Errorf("the deploys:\n%s", text)
+	}
+	if control := turns(func() error { return exec.Command(deploy[0], deploy[1:]...).Run() }); !regexp.MustCompile(`begin .*\nbegin `).MatchString(control) {
+		t.Errorf("deploys without a lock have turns as well:\n%s", control)
+	}
+	if code, _, _ := hasp(t, store, "run", "other", "--", "true"); code != 78 {
+		t.Errorf("a name outside of deploy/: %d", code)
 	}
 }
 
