@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -38,22 +39,17 @@ type Exporter struct {
 	o    Options
 	turn chan struct{} // holds one value while a scrape is under way; guards all below
 
-	client  *hasp.Client // nil until the store was reached
-	broken  bool         // the last scrape failed
-	last    time.Time    // when the last successful one began
-	known   map[string]known
-	evicted int // since New
+	client *hasp.Client // nil until the store was reached
+	broken bool         // the last scrape failed
+	known  map[string]holders
 }
 
-// known has what the last scrape saw of a name.
-type known struct {
-	holders  map[string]time.Time // ids, and when they were first seen to hold
-	eviction string
-}
+// holders are the ids that the last scrape saw at a name, and when they were first seen to hold.
+type holders map[string]time.Time
 
 // New makes an exporter. It asks the store for nothing yet.
 func New(o Options) *Exporter {
-	return &Exporter{o: o, turn: make(chan struct{}, 1), known: map[string]known{}}
+	return &Exporter{o: o, turn: make(chan struct{}, 1), known: map[string]holders{}}
 }
 
 // Close closes the client, after a scrape that is under way.
@@ -109,12 +105,11 @@ func (e *Exporter) read(ctx context.Context, p *page) error {
 		e.client = c
 	}
 	p.store = e.client.Backend().String()
-	began := time.Now()
 	all, err := e.names(ctx, p)
 	if err != nil {
 		return err
 	}
-	s := &scrape{e: e, p: p, seen: map[string]known{}}
+	s := &scrape{e: e, p: p, seen: map[string]holders{}}
 	if err := s.closed(ctx, "hasp-exporter"); err != nil { // a store without names may have forgotten them
 		return err
 	}
@@ -128,45 +123,35 @@ func (e *Exporter) read(ctx context.Context, p *page) error {
 			}
 		}
 	}
-	failed = cmp.Or(failed, s.gone(ctx))
-	p.add(evictions, "", float64(e.evicted))
 	if s.closes {
 		p.add(quarantine, "", s.left.Seconds())
 	}
-	// A name that could be read is known from here on, also if another could not: its eviction has
-	// been counted.
 	e.known = s.seen
-	if failed == nil {
-		e.last = began
-	}
 	return failed
 }
 
 // names are those to read.
 func (e *Exporter) names(ctx context.Context, p *page) ([]string, error) {
-	all := chosen{most: e.o.MaxNames}
-	for _, name := range e.o.Names {
-		all.add(name)
-	}
-	if len(e.o.Names) == 0 {
+	all := slices.Clone(e.o.Names)
+	if len(all) == 0 {
 		for name, err := range e.client.Names(ctx, e.o.Prefix) {
 			if err != nil {
 				return nil, err
 			}
-			all.add(name)
+			all = append(all, name)
 		}
 	}
-	all.cut()
-	p.add(names, "", float64(all.count))
-	p.add(leftOut, "", float64(all.count-len(all.names)))
-	return all.names, nil
+	chosen, count := choose(all, e.o.MaxNames)
+	p.add(names, "", float64(count))
+	p.add(leftOut, "", float64(count-len(chosen)))
+	return chosen, nil
 }
 
 // scrape is one reading.
 type scrape struct {
 	e    *Exporter
 	p    *page
-	seen map[string]known
+	seen map[string]holders
 
 	closes bool // the store may be in quarantine
 	left   time.Duration
@@ -190,21 +175,20 @@ func (s *scrape) name(ctx context.Context, name string) error {
 		return err
 	}
 	now := time.Now()
-	k := known{holders: map[string]time.Time{}}
-	before := s.e.known[name]
+	seen := holders{}
 	held := time.Duration(0)
 	for _, h := range q.Holders {
-		since, ok := before.holders[h.ID]
+		since, ok := s.e.known[name][h.ID]
 		if !ok {
 			since = now
 		}
-		k.holders[h.ID] = since
+		seen[h.ID] = since
 		held = max(held, now.Sub(since))
 	}
-	if k.eviction, err = s.eviction(ctx, name); err != nil {
+	if err := s.eviction(ctx, name); err != nil {
 		return err
 	}
-	s.seen[name] = k
+	s.seen[name] = seen
 	s.left = max(s.left, q.Quarantine)
 	s.p.add(queueUp, name, 1)
 	s.p.add(queueHolders, name, float64(len(q.Holders)))
@@ -224,42 +208,16 @@ func age(entries []hasp.Entry, now time.Time) float64 {
 	return max(0, now.Sub(entries[0].Since)).Seconds()
 }
 
-// eviction notes the last eviction from a name, counts it if it is new, and returns what tells it
-// from others. Of a name that the last scrape did not see, it is new if it was later than that
-// scrape, by the clock of its author.
-func (s *scrape) eviction(ctx context.Context, name string) (string, error) {
+// eviction is when an operator last took the lock away, where the store keeps that.
+func (s *scrape) eviction(ctx context.Context, name string) error {
 	last, err := s.e.client.LastEviction(ctx, name)
-	switch {
-	case errors.Is(err, hasp.ErrUnsupported):
-		return "", nil
-	case err != nil || last == nil:
-		return "", err
+	if errors.Is(err, hasp.ErrUnsupported) {
+		return nil
 	}
-	key := last.ID + " " + last.At.String()
-	before, seen := s.e.known[name]
-	if seen && before.eviction != key || !seen && !s.e.last.IsZero() && last.At.After(s.e.last) {
-		s.e.evicted++
+	if err == nil && last != nil {
+		s.p.add(lastEviction, name, float64(last.At.UnixMilli())/1000)
 	}
-	s.p.add(lastEviction, name, float64(last.At.UnixMilli())/1000)
-	return key, nil
-}
-
-// gone looks once more at the names that were in use at the last scrape and are not now: an
-// eviction from a lock without waiters leaves its record and no entry.
-func (s *scrape) gone(ctx context.Context) (failed error) {
-	for name, before := range s.e.known {
-		if _, there := s.seen[name]; there {
-			continue
-		}
-		// One that cannot be read is looked at again, if those are not many.
-		if _, err := s.eviction(ctx, name); err != nil {
-			failed = cmp.Or(failed, err)
-			if len(s.seen) < 2*s.e.o.MaxNames {
-				s.seen[name] = before
-			}
-		}
-	}
-	return failed
+	return err
 }
 
 // Handler serves /metrics, and /healthz, which answers as long as the process does: whether the

@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,6 @@ var (
 	oldestHolder = &metric{"hasp_queue_oldest_holder_seconds", "gauge", "How long ago the oldest holder asked for the lock, by its own clock.", "name"}
 	heldFor      = &metric{"hasp_queue_held_seconds", "gauge", "For how long the exporter has seen one and the same entry hold the lock.", "name"}
 	lastEviction = &metric{"hasp_queue_last_eviction_timestamp_seconds", "gauge", "When an operator last took the lock away, by the operator's clock.", "name"}
-	evictions    = &metric{"hasp_evictions_total", "counter", "Evictions that the exporter has seen.", ""}
 	quarantine   = &metric{"hasp_quarantine_seconds", "gauge", "For how long the store grants nothing yet, because it may have forgotten locks.", ""}
 	names        = &metric{"hasp_exporter_names", "gauge", "Names that are in use and begin with the prefix.", ""}
 	leftOut      = &metric{"hasp_exporter_names_left_out", "gauge", "Of these, the names beyond the limit, which are not read.", ""}
@@ -31,7 +31,7 @@ var (
 
 	families = []*metric{
 		queueUp, queueHolders, queueWaiters, oldestWaiter, oldestHolder, heldFor, lastEviction,
-		evictions, quarantine, names, leftOut, success, duration,
+		quarantine, names, leftOut, success, duration,
 	}
 )
 
@@ -77,29 +77,14 @@ var escaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 // escape makes a label's value of a text. Prometheus takes no other text than UTF-8.
 func escape(s string) string { return escaper.Replace(strings.ToValidUTF8(s, "�")) }
 
-// chosen keeps the first of many names in the order of the alphabet: which are left out beyond a
-// limit must not change from one scrape to the next as long as the names do not. It needs memory
-// for twice the limit, however many names a store has.
-type chosen struct {
-	most  int
-	names []string
-	count int
-}
-
-func (c *chosen) add(name string) {
-	c.count++
-	if c.names = append(c.names, name); len(c.names) >= 2*c.most {
-		c.cut()
-	}
-}
-
-// cut leaves each once, and at most as many as may be. Two names that Prometheus cannot tell apart
-// would have it refuse the whole page.
-func (c *chosen) cut() {
-	slices.SortFunc(c.names, func(a, b string) int { return strings.Compare(escape(a), escape(b)) })
-	before := len(c.names)
-	c.names = slices.CompactFunc(c.names, func(a, b string) bool { return a == b })
-	c.count -= before - len(c.names) // a store may list a name twice
-	c.names = slices.CompactFunc(c.names, func(a, b string) bool { return escape(a) == escape(b) })
-	c.names = c.names[:min(len(c.names), c.most)]
+// choose keeps the first of many names in the order of the alphabet: which are left out beyond a
+// limit must not change from one scrape to the next as long as the names do not. Two names that
+// Prometheus cannot tell apart would have it refuse the whole page. count is how many there were,
+// each once.
+func choose(names []string, most int) (chosen []string, count int) {
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(strings.Compare(escape(a), escape(b)), strings.Compare(a, b)) })
+	names = slices.Compact(names) // a store may list a name twice
+	count = len(names)
+	names = slices.CompactFunc(names, func(a, b string) bool { return escape(a) == escape(b) })
+	return names[:min(len(names), most)], count
 }
