@@ -82,7 +82,7 @@ func openPrivate(path string) (*os.File, error) {
 	for {
 		file, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW, 0)
 		if err == nil {
-			return file, closeToReaders(file)
+			return file, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
@@ -99,23 +99,6 @@ func openPrivate(path string) (*os.File, error) {
 		}
 		// Another process has just created it.
 	}
-}
-
-// closeToReaders repairs a sidecar that some users may only read, as this package used to create
-// them. It keeps the write permissions: by these an administrator lets others fence the file. Only
-// the owner can do this; for another user's sidecar it must not fail.
-func closeToReaders(file *os.File) error {
-	info, err := file.Stat()
-	if err != nil {
-		_ = file.Close()
-		return err
-	}
-	mode := info.Mode().Perm()
-	writers := mode & 0o222
-	if private := mode & (writers | writers<<1 | 0o600); private != mode {
-		_ = file.Chmod(private)
-	}
-	return nil
 }
 
 // share opens a new sidecar to the users that may write in its directory, and so could replace the
