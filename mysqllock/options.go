@@ -3,7 +3,6 @@ package mysqllock
 import (
 	"fmt"
 	"regexp"
-	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -68,7 +67,7 @@ const (
 	mostConnections    = 10000
 )
 
-var plainPrefix = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z_][a-z0-9_]{0,31}$`) })
+var plainPrefix = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,31}$`)
 
 func (o *Options) withDefaults() (Options, error) {
 	var r Options
@@ -93,7 +92,7 @@ func (o *Options) withDefaults() (Options, error) {
 	switch {
 	case r.Strategy != StrategyTable && r.Strategy != StrategyGetLock:
 		return r, fmt.Errorf("%w: the strategy must be table or getlock", driver.ErrInvalid)
-	case !plainPrefix().MatchString(r.Prefix):
+	case !plainPrefix.MatchString(r.Prefix):
 		return r, fmt.Errorf("%w: the prefix has 1 to 32 of a-z, 0-9 and _, and does not begin with a digit", driver.ErrInvalid)
 	case r.Connections < 1 || r.Connections > mostConnections:
 		return r, fmt.Errorf("%w: connections (%d) must be from 1 to %d", driver.ErrInvalid, r.Connections, mostConnections)

@@ -3,7 +3,6 @@ package pglock
 import (
 	"fmt"
 	"regexp"
-	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -81,8 +80,8 @@ const (
 // plainName matches an SQL identifier here. A prefix leaves room for what follows
 // it within PostgreSQL's 63 bytes.
 var (
-	plainName   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`) })
-	plainPrefix = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`) })
+	plainName   = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+	plainPrefix = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
 )
 
 func (o *Options) withDefaults() (Options, error) {
@@ -101,9 +100,9 @@ func (o *Options) withDefaults() (Options, error) {
 	switch {
 	case r.Strategy != StrategyTable && r.Strategy != StrategyAdvisory:
 		return r, fmt.Errorf("%w: the strategy must be table or advisory", driver.ErrInvalid)
-	case !plainName().MatchString(r.Schema):
+	case !plainName.MatchString(r.Schema):
 		return r, fmt.Errorf("%w: schema has 1 to 63 lower-case letters, digits and _, and does not begin with a digit", driver.ErrInvalid)
-	case !plainPrefix().MatchString(r.Prefix):
+	case !plainPrefix.MatchString(r.Prefix):
 		return r, fmt.Errorf("%w: prefix has 1 to 40 lower-case letters, digits and _, and does not begin with a digit", driver.ErrInvalid)
 	case r.Connections < 1:
 		return r, fmt.Errorf("%w: connections (%d) must be at least 1", driver.ErrInvalid, r.Connections)

@@ -214,15 +214,13 @@ END $$;
 }
 
 // making finds what the migrations make.
-var making = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?m)^CREATE (?:TABLE IF NOT EXISTS|SEQUENCE IF NOT EXISTS|INDEX IF NOT EXISTS|OR REPLACE FUNCTION|OR REPLACE PROCEDURE) "?hasp_(\w+)`)
-})
+var making = regexp.MustCompile(`(?m)^CREATE (?:TABLE IF NOT EXISTS|SEQUENCE IF NOT EXISTS|INDEX IF NOT EXISTS|OR REPLACE FUNCTION|OR REPLACE PROCEDURE) "?hasp_(\w+)`)
 
 // made are the names of all tables, indexes, sequences and functions.
 func (n naming) made() []string {
 	var names []string
 	for _, step := range n.steps {
-		for _, m := range making().FindAllStringSubmatch(step, -1) {
+		for _, m := range making.FindAllStringSubmatch(step, -1) {
 			names = append(names, n.prefix+m[1])
 		}
 	}

@@ -3,7 +3,6 @@ package redislock
 import (
 	"regexp"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/redislock/internal/quarantine"
@@ -36,13 +35,13 @@ type dialect struct {
 	foreign func(holder string) bool
 
 	// holderForm, if not nil, is the form of a foreign holder of the dialect.
-	holderForm func() *regexp.Regexp
+	holderForm *regexp.Regexp
 }
 
 // notALock reports that the key has something that is no lock of the dialect.
 func (d *dialect) notALock(holder any) bool {
 	text, ok := holder.(string)
-	return ok && d.holderForm != nil && !ownValue().MatchString(text) && !d.holderForm().MatchString(text)
+	return ok && d.holderForm != nil && !ownValue.MatchString(text) && !d.holderForm.MatchString(text)
 }
 
 var (
@@ -58,7 +57,7 @@ var (
 		me:       func(t *oneKeyTicket) string { return t.request.ID + " " + ownerText(t.request) },
 		takeArgs: func(t *oneKeyTicket) []string { return []string{t.member(), t.since} },
 		giveArgs: func(a *oneKey, _, member string) []string { return a.wakeArgs(member) },
-		foreign:  func(holder string) bool { return !ownValue().MatchString(holder) },
+		foreign:  func(holder string) bool { return !ownValue.MatchString(holder) },
 	}
 	redisson = &dialect{
 		take:   quarantine.NewScript(setnx.Common, lua("redisson/who"), lua("redisson/take")),
@@ -85,7 +84,7 @@ func holderArgs(t *oneKeyTicket) []string {
 }
 
 // ownValue is "ID since owner", as setNX.me writes it.
-var ownValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9-]{1,40} -?\d+ `) })
+var ownValue = regexp.MustCompile(`^[A-Za-z0-9-]{1,40} -?\d+ `)
 
 // redissonChannel is where Redisson publishes the releases of a lock.
 func redissonChannel(key string) string {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -74,4 +73,4 @@ const describeTimeout = time.Second
 // redissonHolder is the form of a holder of Redisson's RLock, UUID:THREAD. Another hash, such as
 // that of its read-write lock or of hasp's queue, is no RLock: no release would ever end a wait
 // for it.
-var redissonHolder = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:\d+$`) })
+var redissonHolder = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:\d+$`)

@@ -36,7 +36,7 @@ func (a *oneKey) holder(ctx context.Context, name string) (keys []string, e driv
 	if !a.opts.NoFence {
 		e.Seq, _ = strconv.ParseUint(counter, 10, 64)
 	}
-	if ownValue().MatchString(holder) {
+	if ownValue.MatchString(holder) {
 		var since string
 		e.ID, since, _ = strings.Cut(holder, " ")
 		since, e.Owner, _ = strings.Cut(since, " ")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -64,7 +63,7 @@ const (
 
 // validPrefix has no braces, which would move the hash tag, and no special characters of SCAN's
 // patterns.
-var validPrefix = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.:/-]{1,64}$`) })
+var validPrefix = regexp.MustCompile(`^[A-Za-z0-9_.:/-]{1,64}$`)
 
 func (o *Options) withDefaults() (Options, error) {
 	var r Options
@@ -88,9 +87,9 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("%w: the strategy must be queue, setnx or redisson", driver.ErrInvalid)
 	case r.Strategy == StrategyQueue && (r.NoFence || r.FencePrefix != defaultFencePrefix):
 		return r, fmt.Errorf("%w: fence is for the strategies setnx and redisson; a queue has its own tokens", driver.ErrInvalid)
-	case !validPrefix().MatchString(r.FencePrefix):
+	case !validPrefix.MatchString(r.FencePrefix):
 		return r, fmt.Errorf("%w: the fence prefix has 1 to 64 letters, digits and _ . : / -", driver.ErrInvalid)
-	case r.Prefix != "" && !validPrefix().MatchString(r.Prefix):
+	case r.Prefix != "" && !validPrefix.MatchString(r.Prefix):
 		return r, fmt.Errorf("%w: the prefix has 1 to 64 letters, digits and _ . : / -", driver.ErrInvalid)
 	case r.Replicas < 0:
 		return r, fmt.Errorf("%w: the number of replicas cannot be negative", driver.ErrInvalid)

@@ -45,7 +45,7 @@ type Options struct {
 }
 
 // plainPrefix has no special characters of Redis or of a terminal.
-var plainPrefix = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.:/-]{1,64}$`) })
+var plainPrefix = regexp.MustCompile(`^[A-Za-z0-9_.:/-]{1,64}$`)
 
 func (o *Options) checked() (Options, error) {
 	var r Options
@@ -53,7 +53,7 @@ func (o *Options) checked() (Options, error) {
 		r = *o
 	}
 	switch {
-	case r.Prefix != "" && !plainPrefix().MatchString(r.Prefix):
+	case r.Prefix != "" && !plainPrefix.MatchString(r.Prefix):
 		return r, fmt.Errorf("%w: the prefix has 1 to 64 letters, digits and _ . : / -", driver.ErrInvalid)
 	case strings.HasPrefix(r.Prefix, setnx.CompanionPrefix):
 		return r, fmt.Errorf("%w: keys that begin with %q are taken; choose another prefix", driver.ErrInvalid, setnx.CompanionPrefix)

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"regexp"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -41,9 +40,7 @@ func rest(r driver.Request, p published) string {
 	return strconv.FormatUint(p.version, 10) + ":" + base64.RawStdEncoding.EncodeToString(p.value) + " " + r.Owner
 }
 
-var ownValue = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(([A-Za-z0-9-]{1,40}) (-?\d+)\.[0-9a-z]+ )(\d+):([A-Za-z0-9+/]*) ((?s).*)$`)
-})
+var ownValue = regexp.MustCompile(`^(([A-Za-z0-9-]{1,40}) (-?\d+)\.[0-9a-z]+ )(\d+):([A-Za-z0-9+/]*) ((?s).*)$`)
 
 // held is a value that was read.
 type held struct {
@@ -56,7 +53,7 @@ type held struct {
 func parse(name, value string) (h held, ours bool) {
 	h.me = value
 	h.entry.Request = driver.Request{Name: name, ID: value, Units: driver.Whole, Capacity: driver.Whole, Owner: value}
-	m := ownValue().FindStringSubmatch(value)
+	m := ownValue.FindStringSubmatch(value)
 	if m == nil {
 		return h, false
 	}
