@@ -6,11 +6,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
+	"golang.org/x/sync/errgroup"
 )
 
 // atOnce is how many queues are read at the same time.
@@ -42,33 +42,23 @@ func Names(ctx context.Context, c *hasp.Client, prefix string, bound time.Durati
 // all of them take long. It ends when one queue cannot be read: a store that is away is not asked a
 // thousand times.
 func Read(ctx context.Context, c *hasp.Client, names []string, bound time.Duration, got func(i int, q hasp.Queue)) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan int)
-	var all sync.WaitGroup
-	for range min(atOnce, len(names)) {
-		all.Go(func() {
-			for i := range next {
-				bounded, end := context.WithTimeout(ctx, bound)
-				q, err := c.Inspect(bounded, names[i])
-				end()
-				if err != nil {
-					cancel(err)
-				} else {
-					got(i, q)
-				}
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(atOnce)
+	for i, name := range names {
+		all.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
+			ctx, cancel := context.WithTimeout(ctx, bound)
+			defer cancel()
+			q, err := c.Inspect(ctx, name)
+			if err == nil {
+				got(i, q)
+			}
+			return err
 		})
 	}
-	for i := range names {
-		if ctx.Err() != nil {
-			break
-		}
-		next <- i
-	}
-	close(next)
-	all.Wait()
-	return context.Cause(ctx)
+	return all.Wait()
 }
 
 // All reads the queues of the names that begin with a prefix, in the order of the names. The
