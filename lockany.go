@@ -78,14 +78,9 @@ func choose(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {
 		if !wait || !taken(err) {
 			return l, err
 		}
-		queues := locks
-		if len(locks) > anyQueues {
-			queues = make([]Locker, anyQueues)
-			for i, at := range rand.Perm(len(locks))[:anyQueues] {
-				queues[i] = locks[at]
-			}
-		}
-		l, err = firstGranted(ctx, queues, len(queues) < len(locks))
+		queues := slices.Clone(locks)
+		rand.Shuffle(len(queues), func(i, j int) { queues[i], queues[j] = queues[j], queues[i] })
+		l, err = firstGranted(ctx, queues[:min(len(queues), anyQueues)], len(queues) > anyQueues)
 		if !errors.Is(err, errLookAgain) {
 			return l, err
 		}
