@@ -19,6 +19,8 @@ const module = "github.com/hasplock/hasp"
 // fails the build until it stands here, so that somebody has to say what it is for:
 // each becomes part of what a user must trust, update and explain.
 var reasons = map[string]string{
+	"golang.org/x/sync":                   "hasp ls, top and the page read a few queues at a time",
+	"golang.org/x/time":                   "serve: an error that comes often is logged now and then",
 	"github.com/chromedp/cdproto":         "chromedp's messages; tests only",
 	"github.com/chromedp/chromedp":        "shows pages in a real browser; tests only",
 	"github.com/anishathalye/porcupine":   "checks recorded histories for linearizability; tests only",
@@ -131,13 +133,14 @@ var mayImport = map[string][]string{
 	"./internal/metering": {"."}, // what promhasp and otelhasp measure, in the terms of neither
 
 	// The programs link every store.
-	"./cmd/hasp":                   {"./cmd/hasp/internal/cli", "./cmd/hasp/internal/stores"},
-	"./cmd/hasp/hasp-torture":      {"./cmd/hasp/internal/torture/command", "./cmd/hasp/internal/stores"},
-	"./cmd/hasp/internal/stores":   {"./httplock", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redislock/redlock", "./pglock", "./mysqllock", "./kubelock", "./s3lock"},
-	"./cmd/hasp/internal/cli":      {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/cli/bound", "./cmd/hasp/internal/cli/manual", "./cmd/hasp/internal/cli/output", "./cmd/hasp/internal/cli/secrets", "./cmd/hasp/internal/cli/view", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/queues", "./cmd/hasp/internal/serve", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/serve/files", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
-	"./cmd/hasp/internal/queues":   {"."}, // reads all queues, for ls, top and the page
-	"./cmd/hasp/internal/exporter": {".", "./driver", "./internal/httpapi"},
-	"./cmd/hasp/internal/serve":    {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/serve/page"},
+	"./cmd/hasp":                      {"./cmd/hasp/internal/cli", "./cmd/hasp/internal/stores"},
+	"./cmd/hasp/hasp-torture":         {"./cmd/hasp/internal/torture/command", "./cmd/hasp/internal/stores"},
+	"./cmd/hasp/internal/stores":      {"./httplock", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redislock/redlock", "./pglock", "./mysqllock", "./kubelock", "./s3lock"},
+	"./cmd/hasp/internal/cli":         {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/cli/bound", "./cmd/hasp/internal/cli/manual", "./cmd/hasp/internal/cli/output", "./cmd/hasp/internal/cli/secrets", "./cmd/hasp/internal/cli/view", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/queues", "./cmd/hasp/internal/serve", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/serve/audit", "./cmd/hasp/internal/serve/files", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
+	"./cmd/hasp/internal/queues":      {".", "./driver", "golang.org/x/sync"}, // reads all queues, for ls, top and the page
+	"./cmd/hasp/internal/exporter":    {".", "./driver", "./internal/httpapi"},
+	"./cmd/hasp/internal/serve":       {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/serve/audit", "./cmd/hasp/internal/serve/page", "golang.org/x/time"},
+	"./cmd/hasp/internal/serve/audit": {"."},
 	// The page shows what the library's client sees, and an operator does there what hasp release does.
 	"./cmd/hasp/internal/serve/page": {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/queues", "./cmd/hasp/internal/serve/access"},
 	// Who may do what: it knows nothing of locks but that they have names.

@@ -105,8 +105,9 @@ func (s *streams) tell(text string) {
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "hasp",
-		Short: "run a command under a lock that holds between processes and machines",
+		Use:     "hasp",
+		Short:   "run a command under a lock that holds between processes and machines",
+		Version: thisVersion().String(),
 		Long: `hasp runs a command under a lock, so that only one runs at a time: among the
 processes of a machine with no set-up at all, among machines through the store
 you already have.
@@ -132,10 +133,12 @@ you already have.
 		}
 		return usage("%s; see: %s --help", describeFlagError(err), cmd.CommandPath())
 	})
-	a.versionFlag(root)
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetHelpCommandGroupID("")
 	root.SetHelpCommand(helpCommand(root))
-	a.addVerbs(root)
+	for _, v := range verbs() {
+		root.AddCommand(v.make(a))
+	}
 	if len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd) { // the shell asks
 		a.completions(root)
 	}

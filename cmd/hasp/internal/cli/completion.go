@@ -64,12 +64,7 @@ func (a *app) completeFlags(c *cobra.Command) {
 // storeWords are beginnings of URLs.
 func storeWords() (words []string) {
 	for _, scheme := range driver.Schemes() {
-		if scheme == "file" {
-			scheme = "file:///"
-		} else {
-			scheme += "://"
-		}
-		words = append(words, scheme)
+		words = append(words, scheme+"://")
 	}
 	return words
 }

@@ -153,7 +153,6 @@ func (s *settings) parseConfig(c *configFile, text []byte) error {
 		}
 		key, value, found := strings.Cut(line, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		s.noteOthers()
 		switch {
 		case !found:
 			return misconfigured("%s: no '=' in the line; write key = value", c.at(n))

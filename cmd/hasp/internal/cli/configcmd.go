@@ -58,7 +58,6 @@ func (a *app) inForce(f *storeFlags) (*configuration, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.noteOthers()
 	d := &configuration{Files: []fileLine{}, Settings: []settingLine{{"store", f.store.shown(), a.storeFrom}}}
 	for _, c := range files {
 		d.Files = append(d.Files, fileLine{c.path, c.state})

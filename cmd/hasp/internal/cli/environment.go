@@ -75,9 +75,6 @@ func (a *app) checkNested(ctx context.Context, c *hasp.Client, name string) erro
 // margin) can stand in the store's URL, which is passed on.
 func (a *app) commandEnv(g *commandLease, c *hasp.Client, store *storeURL, passCredentials, exclusive bool, r *reporter) []string {
 	own := map[string]string{}
-	if slices.ContainsFunc(a.environ(), maySet) {
-		a.noteOthers()
-	}
 	for name := range a.variables {
 		own[name] = "" // removed
 	}

@@ -15,7 +15,6 @@ type settings struct {
 	environ     func() []string
 	configPaths func() []string // nil: there are none
 
-	others    []func()               // make the verbs that were not made: see addVerbs
 	variables map[string]bool        // of the flags of the verbs that were made
 	known     map[string]*pflag.Flag // a flag of each of their names that can be set by variable or file
 	configs   []*configFile

@@ -102,7 +102,7 @@ func (s *settings) refuseVariables(fs *pflag.FlagSet) error {
 		if !maySet(name) || s.variables[name] || slices.Contains(notSettings, name) {
 			continue
 		}
-		if s.noteOthers(); !s.variables[name] && !ofService(name) {
+		if !ofService(name) {
 			return misconfigured("%s is not a variable of hasp%s; unset it", view.Clean(name), suggestion(s.asCommands(), name))
 		}
 	}

@@ -27,34 +27,6 @@ func verbs() []verb {
 	}, optionalVerbs)
 }
 
-// addVerbs makes the verb that the command line begins with, or all of them: for help and
-// completion, and to suggest one. To make all takes as long as a run of one of them; scripts start
-// hasp often.
-func (a *app) addVerbs(root *cobra.Command) {
-	all := verbs()
-	if len(a.args) > 0 {
-		if i := slices.IndexFunc(all, func(v verb) bool { return v.name == a.args[0] }); i >= 0 {
-			root.CompletionOptions.DisableDefaultCmd = true
-			root.AddCommand(all[i].make(a))
-			for _, v := range slices.Delete(all, i, i+1) {
-				a.others = append(a.others, func() { v.make(a) })
-			}
-			return
-		}
-	}
-	for _, v := range all {
-		root.AddCommand(v.make(a))
-	}
-}
-
-// noteOthers notes what variables and files can set for the verbs that were not made.
-func (s *settings) noteOthers() {
-	for _, other := range s.others {
-		other()
-	}
-	s.others = nil
-}
-
 // verb completes a subcommand. Its flags are also taken from the environment, after the
 // command line and before it runs.
 func (a *app) verb(c *cobra.Command, run func(cmd *cobra.Command, args []string) error) *cobra.Command {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -129,28 +128,6 @@ func TestEveryVerb(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A start that makes one verb alone has the same help, and knows the same settings, as one that
-// makes all.
-func TestOneVerbAlone(t *testing.T) {
-	all := &app{settings: settings{getenv: func(string) string { return "" }}}
-	all.root()
-	for _, v := range verbs() {
-		if _, _, alone, said := tryVerb(t, []string{v.name, "--help"}, nil); said != "" {
-			t.Errorf("hasp %s --help says %q", v.name, said)
-		} else if _, _, among, _ := tryVerb(t, []string{"help", v.name}, nil); alone != among || alone == "" {
-			t.Errorf("hasp %s --help:\n%s\nhasp help %s:\n%s", v.name, alone, v.name, among)
-		}
-		a := &app{args: []string{v.name}, settings: settings{getenv: all.getenv}}
-		root := a.root()
-		if len(root.Commands()) != 1 {
-			t.Errorf("hasp %s makes %d verbs", v.name, len(root.Commands()))
-		}
-		if a.noteOthers(); !maps.Equal(a.variables, all.variables) {
-			t.Errorf("hasp %s: the settings are %v, and %v with all verbs", v.name, a.variables, all.variables)
-		}
 	}
 }
 

@@ -34,29 +34,19 @@ func (a *app) versionCommand() *cobra.Command {
 	return a.verb(c, with(noWord, func(string) error { return a.printVersion(asJSON) }))
 }
 
-// versionFlag adds --version, which most programs have; cobra's own would take -v, which is
-// --verbose here, and print another text.
-func (a *app) versionFlag(root *cobra.Command) {
-	show := root.Flags().Bool("version", false, "show the version, as hasp version does")
-	help := root.RunE
-	root.RunE = func(cmd *cobra.Command, args []string) error {
-		if *show {
-			return a.printVersion(false)
-		}
-		return help(cmd, args)
+func (a *app) printVersion(asJSON bool) error {
+	if asJSON {
+		return a.printJSON(thisVersion())
 	}
+	return a.print("%s\n", thisVersion())
 }
 
-func (a *app) printVersion(asJSON bool) error {
-	v := thisVersion()
-	if asJSON {
-		return a.printJSON(v)
-	}
+func (v version) String() string {
 	text := "hasp " + v.Version
 	if v.Revision != "" {
 		text += " (" + v.Revision + ")"
 	}
-	return a.print("%s %s %s, stores: %v\n", text, v.Go, v.Platform, v.Stores)
+	return fmt.Sprintf("%s %s %s, stores: %v", text, v.Go, v.Platform, v.Stores)
 }
 
 func thisVersion() version {

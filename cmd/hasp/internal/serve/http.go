@@ -25,7 +25,7 @@ const (
 	slow       = 10 * time.Second // for a request's way here
 	writeSlack = 10 * time.Second // for the answer's way to a slow reader
 	strangers  = 1024             // connections of which no request was of a known token
-	logEvery   = 10 * time.Second // of what may happen a thousand times a second
+	logEvery   = 10 * time.Second // of errors that may come a thousand times a second
 )
 
 // HTTP is an http.Server for s: HTTP/1.1, and HTTP/2 with TLS or without. Slow senders are cut off;
@@ -55,9 +55,9 @@ func (l listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		l.s.measured.unaccepted.Add(1)
-		if l.s.often.pass(time.Now()) {
+		l.s.often.Do(func() {
 			l.s.o.Log.Error("a connection cannot be accepted; raise the limit of open files if it says so", slog.Any("error", err))
-		}
+		})
 	}
 	return c, err
 }
@@ -105,22 +105,6 @@ func (c *conns) known(conn net.Conn) {
 	}
 }
 
-// sparse lets one thing in a while pass.
-type sparse struct {
-	mu   sync.Mutex
-	last time.Time
-}
-
-func (s *sparse) pass(now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.last.IsZero() && now.Sub(s.last) < logEvery {
-		return false
-	}
-	s.last = now
-	return true
-}
-
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r := &reply{ResponseWriter: w}
@@ -142,9 +126,7 @@ func (s *Server) survive(what func() string, then func()) {
 	}
 	s.measured.panics.Add(1)
 	stack := "left out: another one was logged just now"
-	if s.often.pass(time.Now()) {
-		stack = string(debug.Stack())
-	}
+	s.often.Do(func() { stack = string(debug.Stack()) })
 	s.o.Log.Error("panic: a fault of this program, please report it", slog.Any("fault", fault), slog.String("in", what()), slog.String("stack", stack))
 	then()
 }
@@ -217,20 +199,16 @@ func problem(err error) *httpapi.Problem {
 	return &public
 }
 
-var address = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:.]+(%\w+)?\])(:\d+)?|lookup \S+( on \S+)?`)
-})
+var address = regexp.MustCompile(`(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:.]+(%\w+)?\])(:\d+)?|lookup \S+( on \S+)?`)
 
 // hostPort is a host by name. What is quoted comes first, and is the name of a lock, mostly.
-var hostPort = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\b[A-Za-z][\w-]*(\.[\w-]+)*:\d{2,5}\b`)
-})
+var hostPort = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\b[A-Za-z][\w-]*(\.[\w-]+)*:\d{2,5}\b`)
 
 // withoutAddresses leaves addresses out of what a client is told: errors of the network name those
 // of the store, and of the server's own end. The log has them.
 func withoutAddresses(text string) string {
 	const left = "(an address)"
-	return hostPort().ReplaceAllStringFunc(address().ReplaceAllString(text, left), func(found string) string {
+	return hostPort.ReplaceAllStringFunc(address.ReplaceAllString(text, left), func(found string) string {
 		if strings.HasPrefix(found, `"`) {
 			return found
 		}
@@ -249,19 +227,15 @@ func (s *Server) note(r *reply, q *http.Request, began time.Time) {
 		slog.Int64("ms", time.Since(began).Milliseconds()), slog.String("from", q.RemoteAddr), slog.String("token", r.holder), slog.String("trace", trace(q.Header)))
 }
 
-var traceparent = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?$`)
-})
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?$`)
 
 // trace is the id of the trace that a request belongs to (https://www.w3.org/TR/trace-context/), ""
 // if it has none. By it a line of the log is found from the span of the program that made the
 // request. The server exports no spans: what it does for a request is one call of the store, which
 // the client's span covers.
 func trace(h http.Header) string {
-	if parent := h.Get("Traceparent"); parent != "" {
-		if m := traceparent().FindStringSubmatch(parent); m != nil {
-			return m[1]
-		}
+	if m := traceparent.FindStringSubmatch(h.Get("Traceparent")); m != nil {
+		return m[1]
 	}
 	return ""
 }

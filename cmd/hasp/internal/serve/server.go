@@ -32,6 +32,7 @@ import (
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/page"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
+	"golang.org/x/time/rate"
 )
 
 // Options say what is served to whom. Zero limits are those of Defaults.
@@ -57,7 +58,7 @@ type Server struct {
 	name     string // of this server, until it ends: it is told from the one before at its address
 	mux      *http.ServeMux
 	measured measured
-	often    sparse // errors in the log
+	often    rate.Sometimes // errors in the log
 	conns    conns
 	page     *page.Page
 	origin   *http.CrossOriginProtection
@@ -89,7 +90,7 @@ func New(o Options) (*Server, error) {
 	l.Sessions, l.Locks, l.Waiting, l.TTL = cmp.Or(l.Sessions, d.Sessions), cmp.Or(l.Locks, d.Locks), cmp.Or(l.Waiting, d.Waiting), cmp.Or(l.TTL, d.TTL)
 	s := &Server{
 		o: o, name: rand.Text(), sessions: map[string]*session{}, usage: map[string]*usage{}, tokens: o.Tokens,
-		everyone: access.Everyone(), origin: http.NewCrossOriginProtection(),
+		everyone: access.Everyone(), origin: http.NewCrossOriginProtection(), often: rate.Sometimes{Interval: logEvery},
 	}
 	s.conns = conns{place: map[net.Conn]*list.Element{}, most: cmp.Or(o.Strangers, strangers), over: func() { s.measured.strangers.Add(1) }}
 	s.over, s.stop = context.WithCancel(context.Background())
