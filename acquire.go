@@ -29,7 +29,7 @@ func (c *Client) acquire(ctx context.Context, r *request, err error) (*Lease, er
 	r.owner = whileHolding(h, r.owner, r.holds)
 	r.began = time.Now()
 	l, err := c.enter(ctx, r)
-	if err != nil && !withdrawn(ctx) {
+	if err != nil && !withdrawn(ctx, err) {
 		c.event(r.told(Event{Kind: EventFailed, Context: ctx, Wait: time.Since(r.began), Err: err}))
 	}
 	if err != nil {

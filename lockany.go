@@ -37,7 +37,7 @@ const (
 // ErrInvalidOption: a caller with several ways on is in no deadlock as long as one of them is open,
 // and [Client.Deadlocks] shows it in none that is certain.
 //
-// Observers are told of each lock that was tried, was waited for or was granted.
+// Observers are told of each lock that was waited for or was granted.
 func LockAny(ctx context.Context, locks ...Locker) (*Lease, error) {
 	return lockAny(ctx, locks, true)
 }
@@ -55,7 +55,9 @@ func lockAny(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {
 		if !slices.ContainsFunc(parts[:i], p.same) {
 			once = append(once, p.Locker)
 		}
-		err = cmp.Or(err, p.cfg.noDeadlock())
+		if p.cfg.deadlock > 0 {
+			err = errAnyDeadlock
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("hasp: lock any: %w", err)
@@ -63,22 +65,30 @@ func lockAny(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {
 	return choose(ctx, once, wait)
 }
 
-// noDeadlock refuses FailOnDeadlock.
-func (c *lockConfig) noDeadlock() error {
-	if c.deadlock > 0 {
-		return fmt.Errorf("%w: FailOnDeadlock is for a caller that waits for one lock", ErrInvalidOption)
-	}
-	return nil
-}
+var errAnyDeadlock = fmt.Errorf("%w: FailOnDeadlock is for a caller that waits for one lock", ErrInvalidOption)
 
 // choose takes one of the locks, the first that is free.
 func choose(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {
+	if !wait {
+		return tryEach(ctx, locks)
+	}
+	if len(locks) == 1 { // no choice, and so in a deadlock like others
+		return locks[0].Lock(ctx)
+	}
+	h := holderOf(ctx)
+	ctx = context.WithValue(ctx, leaseKey{}, &choice{ctx})
 	for {
 		l, err := tryEach(ctx, locks)
-		if !wait || !taken(err) {
+		if !taken(err) {
 			return l, err
 		}
-		queues := slices.Clone(locks)
+		queues := slices.DeleteFunc(slices.Clone(locks), func(l Locker) bool { // to wait there is to wait for oneself
+			p := l.part()
+			return holding(h, p.client, p.ask("", p.units)) != nil
+		})
+		if len(queues) == 0 {
+			return locks[0].Lock(ctx) // says so
+		}
 		rand.Shuffle(len(queues), func(i, j int) { queues[i], queues[j] = queues[j], queues[i] })
 		l, err = firstGranted(ctx, queues[:min(len(queues), anyQueues)], len(queues) > anyQueues)
 		if !errors.Is(err, errLookAgain) {
@@ -106,16 +116,17 @@ var (
 
 // withdrawn reports that the call with ctx ended because its caller has, or seeks, another lock:
 // that is no failure to tell the observers.
-func withdrawn(ctx context.Context) bool {
+func withdrawn(ctx context.Context, err error) bool {
 	cause := context.Cause(ctx)
-	return cause == errAnotherGranted || cause == errLookAgain
+	_, choosing := holderOf(ctx).(*choice)
+	return cause == errAnotherGranted || cause == errLookAgain || choosing && errors.Is(err, ErrBusy) && ctx.Err() == nil
 }
 
 // firstGranted waits in the queues of the locks, and keeps the first grant. Each request is one of
 // a Lock whose context ends when another is granted: it takes its place back in the background,
 // also if the store's answer was lost. A second grant, which came before that, is released.
 func firstGranted(ctx context.Context, locks []Locker, again bool) (*Lease, error) {
-	wait, stop := context.WithCancelCause(context.WithValue(ctx, leaseKey{}, &choice{ctx}))
+	wait, stop := context.WithCancelCause(ctx)
 	defer stop(errAnotherGranted)
 	if again {
 		defer time.AfterFunc(lookAgain, func() { stop(errLookAgain) }).Stop()
@@ -131,7 +142,7 @@ func firstGranted(ctx context.Context, locks []Locker, again bool) (*Lease, erro
 			answers <- answer{l, err}
 		}()
 	}
-	var first error // but for those that this context holds
+	var first error
 	for left := len(locks) - 1; left >= 0; left-- {
 		a := <-answers
 		if a.err == nil {
@@ -139,12 +150,8 @@ func firstGranted(ctx context.Context, locks []Locker, again bool) (*Lease, erro
 			go giveBackRest(left, func() *Lease { return (<-answers).lease })
 			return a.lease, nil
 		}
-		if first == nil || taken(first) {
-			first = a.err
-		}
-		if !taken(a.err) {
-			stop(a.err) // the others end, or are granted at this moment
-		}
+		first = cmp.Or(first, a.err)
+		stop(a.err) // the others end, or are granted at this moment
 	}
 	return nil, first
 }

@@ -68,10 +68,10 @@ func TestLockAny(t *testing.T) {
 				t.Errorf("%s has %d entries", name, n)
 			}
 		}
-		// Those that were not needed are no failures.
+		// Those that were busy, or not needed, are no failures.
 		kinds, _ := rec.take()
-		kinds = slices.DeleteFunc(kinds, func(k hasp.EventKind) bool { return k == hasp.EventRenewed || k == hasp.EventWaiting })
-		if failed := slices.Index(kinds, hasp.EventAcquired); len(kinds) != 4 || failed != 3 { // three tries were busy
+		kinds = slices.DeleteFunc(kinds, func(k hasp.EventKind) bool { return k == hasp.EventRenewed })
+		if !slices.Equal(kinds, []hasp.EventKind{hasp.EventWaiting, hasp.EventWaiting, hasp.EventWaiting, hasp.EventAcquired}) {
 			t.Errorf("events %v", kinds)
 		}
 	})
@@ -161,6 +161,58 @@ func TestLockAnyOfMany(t *testing.T) {
 	})
 }
 
+// The draw leaves out what the context holds: the one lock that another has is waited for. (Sixteen
+// that are held were drawn now and then, and the call said that it would wait for itself.)
+func TestLockAnyDrawsWhatOthersHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c, other := pair(t)
+		const n = 40
+		ctx := t.Context()
+		p := c.Pool("ids", n)
+		theirs := lock(t, other, "ids/5")
+		for range n - 1 {
+			l, err := p.TryLock(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx = l.Context()
+		}
+		got := make(chan result, 1)
+		go func() {
+			l, err := p.Lock(ctx)
+			got <- result{l, err, time.Now()}
+		}()
+		synctest.Wait()
+		if n := entries(t, other, "ids/5"); n != 2 {
+			t.Errorf("%d entries where it must wait", n)
+		}
+		if err := theirs.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r := <-got
+		if r.err != nil || r.lease.Slot() != 5 {
+			t.Fatalf("%+v", r)
+		}
+		_, err := p.Lock(r.lease.Context())
+		wantErr(t, err, hasp.ErrDeadlock)
+	})
+}
+
+// A choice of one is none: it can be in a certain deadlock.
+func TestLockAnyOfOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c, other := pair(t)
+		lock(t, other, "a")
+		ctx, cancel := context.WithCancel(t.Context())
+		anyLater(ctx, c.Mutex("a"))
+		synctest.Wait()
+		if q, err := other.Inspect(t.Context(), "a"); err != nil || len(q.Waiters) != 1 || q.Waiters[0].AnyOf {
+			t.Errorf("%+v, %v", q, err)
+		}
+		cancel()
+	})
+}
+
 // Bad input is refused before any I/O, and one lock that cannot be had fails the call.
 func TestLockAnyRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -181,7 +233,7 @@ func TestLockAnyRefusals(t *testing.T) {
 		wantErr(t, err, hasp.ErrInvalidOption)
 		_, err = hasp.LockAll(t.Context(), c.Pool("p", 3), c.Mutex("b"))
 		wantErr(t, err, hasp.ErrInvalidOption)
-		for _, p := range []*hasp.Pool{c.Pool("p", 0), c.Pool("p", 1<<16+1), c.Pool("", 2), c.Pool("p", 2, hasp.FailOnDeadlock(1))} {
+		for _, p := range []*hasp.Pool{c.Pool("p", 0), c.Pool("p", 1<<16+1), c.Pool("", 2), c.Pool("p", 2, hasp.FailOnDeadlock(1)), c.Pool("p", 2, hasp.Reentrant())} {
 			_, err := p.Lock(t.Context())
 			if err == nil {
 				t.Errorf("%+v is no pool", p)

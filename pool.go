@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path"
 	"strconv"
-	"strings"
 
 	"github.com/hasplock/hasp/driver"
 )
@@ -40,14 +40,22 @@ func (p *Pool) Lock(ctx context.Context) (*Lease, error) { return p.take(ctx, tr
 func (p *Pool) TryLock(ctx context.Context) (*Lease, error) { return p.take(ctx, false) }
 
 func (p *Pool) take(ctx context.Context, wait bool) (*Lease, error) {
-	if err := p.check(); err != nil {
+	err := p.check()
+	if ctx == nil {
+		err = errNilContext
+	}
+	if err != nil {
 		return nil, p.client.wrap(ctx, "lock a slot of", p.handle.name, err)
 	}
 	slots := make([]Locker, p.n)
 	for i, at := range rand.Perm(p.n) {
 		slots[i] = p.client.Mutex(p.slot(at), p.opts...)
 	}
-	return choose(ctx, slots, wait)
+	l, err := choose(ctx, slots, wait)
+	if err != nil {
+		return nil, fmt.Errorf("hasp: lock any of the %d slots of %q: %w", p.n, p.handle.name, err)
+	}
+	return l, nil
 }
 
 func (p *Pool) slot(i int) string { return fmt.Sprintf("%s/%d", p.handle.name, i) }
@@ -56,20 +64,21 @@ func (p *Pool) check() error {
 	if p.n < 1 || p.n > maxSlots {
 		return fmt.Errorf("%w: a pool has 1 to %d slots, not %d", ErrInvalidOption, maxSlots, p.n)
 	}
-	return errors.Join(p.handle.err, driver.CheckName(p.handle.name), driver.CheckName(p.slot(p.n-1)), p.handle.cfg.noDeadlock())
+	if p.handle.cfg.reentrant || p.handle.cfg.deadlock > 0 {
+		return fmt.Errorf("%w: Reentrant and FailOnDeadlock are for one lock, and a pool gives any", ErrInvalidOption)
+	}
+	return errors.Join(p.handle.err, driver.CheckName(p.handle.name), driver.CheckName(p.slot(p.n-1)))
 }
 
 func (p *Pool) part() part {
 	return p.client.part(p, &p.handle, driver.Whole, fmt.Errorf("%w: a pool is taken alone, by its Lock or Do", ErrInvalidOption))
 }
 
-// Slot returns the number of the slot, for a lease of a [Pool]: the number behind the last slash of
+// Slot returns the number of the slot, for a lease of a [Pool]: the number in the last part of
 // its name, and -1 if there is none.
 func (l *Lease) Slot() int {
-	name := l.Name()
-	n, err := strconv.Atoi(name[strings.LastIndexByte(name, '/')+1:])
-	if err != nil || n < 0 {
-		return -1
+	if n, err := strconv.Atoi(path.Base(l.Name())); err == nil {
+		return n
 	}
-	return n
+	return -1
 }

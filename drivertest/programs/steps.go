@@ -117,6 +117,7 @@ type acquisition struct {
 func (r *run) acquire(i int, s Step, m *machine) {
 	if s.Do.ofSeveral() {
 		s.Opts.Deadlock = false // it is refused
+		s.Opts.Reentrant = s.Opts.Reentrant && s.Do != Pool
 	}
 	a := &acquisition{step: s, note: fmt.Sprintf("step %d", i), machine: m, client: s.Client}
 	ctx := r.ctx
