@@ -160,3 +160,24 @@ func TestGrantQuotesTheRole(t *testing.T) {
 		conn.Close(t.Context())
 	}
 }
+
+// A role that may use the tables and not grant them is told so. (PostgreSQL only warns, and hasp said
+// that the other role might use them.)
+func TestGrantByOneWhoMayNot(t *testing.T) {
+	t.Parallel()
+	server := private(t)
+	sqlkit.Postgres(t, server.URL(), "CREATE ROLE app LOGIN; CREATE ROLE other LOGIN")
+	for _, c := range []struct {
+		by, role string
+		want     error
+	}{{server.URL(), "app", nil}, {as(server.URL(), "app"), "other", driver.ErrInvalid}} {
+		b := testkit.Open(t, c.by)
+		defer b.Close()
+		if _, _, err := b.(driver.Migrator).Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.(driver.Granter).Grant(t.Context(), c.role); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", c.role, err)
+		}
+	}
+}

@@ -52,9 +52,12 @@ func (t *tables) Grant(ctx context.Context, role string) error {
 		if err := tx.script(ctx, preamble); err != nil {
 			return err
 		}
-		var there, may bool
-		err := one(ctx, tx, "SELECT to_regclass($1::text) IS NOT NULL, coalesce(has_schema_privilege(to_regnamespace('public')::oid, 'CREATE'), false)",
-			[]any{fenceTable}, &there, &may)
+		var there, may, grants bool
+		err := one(ctx, tx, `SELECT to_regclass($1::text) IS NOT NULL, coalesce(has_schema_privilege(to_regnamespace('public')::oid, 'CREATE'), false),
+			has_table_privilege($2::text, 'DELETE WITH GRANT OPTION')`, []any{fenceTable, t.naming.sql("hasp_entries")}, &there, &may, &grants)
+		if err == nil && !grants { // PostgreSQL would only warn
+			return fmt.Errorf("%w: this role may not grant rights on hasp's tables; run it as their owner", driver.ErrInvalid)
+		}
 		script := t.naming.grants(to)
 		if !there && may {
 			script += fenceSchema + ";\n"
