@@ -13,9 +13,9 @@ import (
 )
 
 // connMonitor is a connection to a server as the client library uses it. It reads along (and
-// ahead), leaves out needless pings, and keeps the last zxid in the library's place (below). Three
-// things that the library knows and does not report are in the headers of the frames that pass
-// here, and each would otherwise cost a round trip or a guess:
+// ahead), and keeps the last zxid in the library's place (below). Three things that the library
+// knows and does not report are in the headers of the frames that pass here, and each would
+// otherwise cost a round trip or a guess:
 //
 //   - the session timeout that the server granted, which is the TTL;
 //   - the zxid in the answer to a create. It is the czxid of the new node, our fencing
@@ -39,9 +39,8 @@ type connMonitor struct {
 	answerBy time.Time     // the server's first answer must be here by then
 	seen     int64         // the last zxid of the connections before
 
-	left              int       // bytes of the present answer that the library has still to read
-	requests, answers int       // that have passed
-	lastSent          time.Time // of any of them; by the one goroutine that writes
+	left              int // bytes of the present answer that the library has still to read
+	requests, answers int // that have passed
 
 	closed chan struct{} // closed when the server has answered that the session is closed
 	broken chan struct{} // closed when a read has failed, which only a new connection would cure
@@ -69,12 +68,9 @@ func newConnMonitor(c net.Conn, owner *conn, answerBy time.Time) *connMonitor {
 // The requests that the monitor knows.
 const (
 	opCreate          = 1
-	opPing            = 11
 	opCreateContainer = 19
 	opSetWatches      = 101
 	opClose           = -11
-
-	xidPing = -2
 )
 
 // errPieces would be of another version of the library: this one writes each request at once.
@@ -84,27 +80,9 @@ func (m *connMonitor) Write(p []byte) (int, error) {
 	if len(p) < 12 || len(p)-4 != int(binary.BigEndian.Uint32(p)) {
 		return 0, errPieces
 	}
-	if m.needless(p) {
-		return len(p), nil
-	}
-	m.lastSent = time.Now()
 	// Before the bytes leave: what is requested from now on is behind them anyhow, and the
 	// goroutine that waits for this may start while the kernel is at work.
 	return m.Conn.Write(m.outgoing(p))
-}
-
-// needless reports whether p is a ping that tells the server nothing: a request has left not long
-// ago. The library sends a ping every third of the session timeout beside all other requests, and
-// renewals leave every quarter of it.
-//
-// The library gives up a connection on which nothing is read for two thirds of the timeout. The
-// next ping comes a third of it after this one, and needs time to be answered: so a request
-// within the last third is not enough; within the last quarter it is, and leaves a twelfth. It does
-// not come to that while the session is renewed. A conn without renewals keeps all its pings.
-func (m *connMonitor) needless(p []byte) bool {
-	return m.conn.lost != nil && len(p) == 12 &&
-		int32(binary.BigEndian.Uint32(p[4:])) == xidPing && binary.BigEndian.Uint32(p[8:]) == opPing &&
-		time.Since(m.lastSent) < m.conn.timeout()/4
 }
 
 // outgoing looks at a request, after its length: xid, type, and for a create the path. It returns

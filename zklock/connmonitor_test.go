@@ -8,7 +8,6 @@ import (
 	"net"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 	"time"
 )
 
@@ -206,49 +205,4 @@ type sink struct {
 func (s *sink) Write(p []byte) (int, error) {
 	s.frames = append(s.frames, bytes.Clone(p))
 	return len(p), nil
-}
-
-// A ping that follows a request is left out, until it is needed to keep the connection: nothing
-// else is, and nothing on a connection that no session's renewals use.
-func TestNeedlessPings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const timeout = 12 * time.Second
-		ping := frame([]byte{0xff, 0xff, 0xff, 0xfe, 0, 0, 0, opPing})
-		request := frame([]byte{0, 0, 0, 7, 0, 0, 0, opList, 'a', 'b'})
-		to := &sink{}
-		c := &conn{lost: func(error) {}, granted: timeout}
-		m := newConnMonitor(to, c, time.Now().Add(time.Minute))
-		for i, s := range []struct {
-			after time.Duration
-			send  []byte
-			goes  bool
-		}{
-			{0, frame(make([]byte, 44)), true}, // asks for a session
-			{time.Second, request, true},
-			{0, ping, false},
-			{timeout/4 - 1, ping, false},
-			{1, ping, true},
-			{1, ping, false}, // the one before was a sign of life
-			{timeout / 3, ping, true},
-		} {
-			time.Sleep(s.after)
-			to.frames = nil
-			if n, err := m.Write(s.send); n != len(s.send) || err != nil {
-				t.Fatalf("%d: wrote %d, %v", i, n, err)
-			}
-			if got := len(to.frames) == 1 && bytes.Equal(to.frames[0], s.send); got != s.goes {
-				t.Errorf("%d: sent %x, want %t", i, to.frames, s.goes)
-			}
-		}
-		to.frames = nil
-		m = newConnMonitor(to, &conn{granted: timeout}, time.Now())
-		for _, p := range [][]byte{request, ping, ping} {
-			if _, err := m.Write(p); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if len(to.frames) != 3 {
-			t.Errorf("without renewals %d of 3 frames were sent", len(to.frames))
-		}
-	})
 }

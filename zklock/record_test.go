@@ -10,6 +10,9 @@ import (
 	"github.com/hasplock/hasp/internal/faultnet"
 )
 
+// opPing is the type of a ping, which the client library sends.
+const opPing = 11
+
 // recording has the requests of a site's only connection, in their order. The server's counters
 // count all clients, and pings too, so that a count by them would depend on how long the test
 // takes.
