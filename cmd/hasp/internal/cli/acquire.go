@@ -16,7 +16,7 @@ type acquisition struct {
 	app    *app
 	client *hasp.Client
 	flags  *lockFlags
-	choice choiceFlags
+	any    bool      // take one of names
 	until  time.Time // when the wait is over; zero: as long as it takes
 	names  []string
 	note   string
@@ -27,28 +27,20 @@ type acquisition struct {
 // lock takes the lock, or any of several, or all, one after the other in an order that all clients
 // share.
 func (q *acquisition) lock(ctx context.Context) (*commandLease, error) {
-	take, takeAll, takeAny := hasp.Locker.Lock, hasp.LockAll, hasp.LockAny
+	takeAll, takeAny := hasp.LockAll, hasp.LockAny
 	if q.flags.noWait {
-		take, takeAll, takeAny = hasp.Locker.TryLock, hasp.TryLockAll, hasp.TryLockAny
+		takeAll, takeAny = hasp.TryLockAll, hasp.TryLockAny
 	}
 	var locks []hasp.Locker
 	for _, name := range q.names {
 		locks = append(locks, q.locker(name))
 	}
-	if len(locks) == 1 || q.choice.any {
-		one := func() (*hasp.Lease, error) { return take(locks[0], ctx) }
-		if q.choice.any {
-			one = func() (*hasp.Lease, error) { return takeAny(ctx, locks...) }
-		}
-		l, err := one()
+	if len(locks) == 1 || q.any {
+		l, err := takeAny(ctx, locks...)
 		if err != nil {
 			return nil, err
 		}
-		held := leaseOf(l)
-		if q.choice.slots > 0 {
-			held.slot = l.Slot()
-		}
-		return held, nil
+		return leaseOf(l), nil
 	}
 	m, err := takeAll(ctx, locks...)
 	if err != nil {
@@ -64,8 +56,6 @@ func (q *acquisition) locker(name string) hasp.Locker {
 		opts = append(opts, hasp.Holding(h.ID)) // so that hasp deadlocks sees nested runs
 	}
 	switch p := q.flags.permits; {
-	case q.choice.slots > 0:
-		return q.client.Pool(name, q.choice.slots, opts...)
 	case p.n > 0:
 		return q.client.Semaphore(name, p.n, opts...).Locker(p.k)
 	case q.flags.shared:
@@ -85,11 +75,9 @@ var errWaitOver = errors.New("the wait is over")
 func (q *acquisition) run(ctx context.Context) (*commandLease, error) {
 	wctx, cancel := q.bounded(ctx)
 	defer cancel()
-	if q.flags.exclusive() && !q.flags.noWait && !q.choice.any { // of several, another may become free
-		for _, name := range q.names {
-			if err := q.app.checkNested(wctx, q.client, name); err != nil {
-				return nil, fail(interruption(ctx, err))
-			}
+	if q.flags.exclusive() && !q.flags.noWait {
+		if err := q.checkNested(wctx); err != nil {
+			return nil, fail(interruption(ctx, err))
 		}
 	}
 	// Stop it before anything else is printed, so that "waiting" never follows "acquired".
@@ -104,6 +92,18 @@ func (q *acquisition) run(ctx context.Context) (*commandLease, error) {
 		return nil, q.busy(ctx, err)
 	}
 	return nil, fail(interruption(ctx, err))
+}
+
+// checkNested refuses to wait for oneself: for one of the locks that are wanted, or, where one of
+// several is, for all of them.
+func (q *acquisition) checkNested(ctx context.Context) (err error) {
+	for _, name := range q.names {
+		err = q.app.checkNested(ctx, q.client, name)
+		if own := errors.Is(err, hasp.ErrDeadlock); own != q.any || err != nil && !own {
+			break
+		}
+	}
+	return err
 }
 
 // bounded is ctx with the end of the wait. A try also ends when the store does not answer, but that
@@ -135,6 +135,9 @@ func (q *acquisition) busy(ctx context.Context, err error) error {
 	if ierr == nil {
 		text = view.HeldBy(queue, isMe, time.Now())
 	}
+	if q.any {
+		text = fmt.Sprintf("all %d are taken; %s", len(q.names), text)
+	}
 	if !q.flags.noWait {
 		text += "; waited " + view.Brief(time.Since(q.report.began))
 	}
@@ -160,8 +163,8 @@ func (q *acquisition) watch(ctx context.Context) (stop func()) {
 		defer close(stopped)
 		shown := ""
 		for delay := watchAfter; sleep(ctx, delay); delay = watchEvery {
-			if q.choice.slots > 0 {
-				q.report.say("waiting: all %d slots of %q are taken; the store is %s", q.choice.slots, q.names[0], q.report.store)
+			if q.any {
+				q.report.say("waiting for one of %d, all of which are taken: %s; the store is %s", len(q.names), view.Clean(q.report.name), q.report.store)
 				return
 			}
 			queue, err := q.current(ctx)

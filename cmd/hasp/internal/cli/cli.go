@@ -148,9 +148,8 @@ you already have.
 }
 
 func suggestion(cmd *cobra.Command, arg string) string {
-	const longest = 20 // a longer word is not a mistyped verb
 	cmd.SuggestionsMinimumDistance = 2
-	if s := cmd.SuggestionsFor(arg[:min(len(arg), longest)]); len(s) > 0 {
+	if s := cmd.SuggestionsFor(arg[:min(len(arg), 20)]); len(s) > 0 { // a longer word is not a mistyped verb
 		return " (did you mean " + s[0] + "?)"
 	}
 	return ""

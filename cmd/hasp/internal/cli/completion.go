@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -25,57 +24,27 @@ var completionBound = 250 * time.Millisecond
 // there is no answer, there is nothing to offer, and no message: the shell shows that in the middle
 // of a line.
 func (a *app) completions(root *cobra.Command) {
-	names := map[string]cobra.CompletionFunc{
-		"run": a.completeName, "try": a.completeName, "hold": a.completeName, "elect": a.completeName, "wait": a.completeName,
-		"who": a.completeName, "release": a.completeName, "ls": a.completeName, "top": a.completeName,
-	}
 	for _, c := range root.Commands() {
-		if f := names[c.Name()]; f != nil {
-			c.ValidArgsFunction = f
+		if strings.Contains(c.Use, "NAME") || strings.Contains(c.Use, "[PREFIX]") {
+			c.ValidArgsFunction = a.completeName
 		} else if !c.HasSubCommands() && c.ValidArgsFunction == nil {
 			c.ValidArgsFunction = cobra.NoFileCompletions
 		}
 		a.completeFlags(c)
-		for _, sub := range c.Commands() {
-			a.completeFlags(sub)
-		}
 	}
 }
 
-// completeFlags offers the words that a flag knows.
+// completeFlags offers names for the flags that take one, and files for those that take a file.
 func (a *app) completeFlags(c *cobra.Command) {
-	of := map[string]cobra.CompletionFunc{
-		"lock": a.completeFlagName, "name": a.completeFlagName,
-		"store": cobra.FixedCompletions(storeWords(), cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp),
-	}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
-		complete := of[f.Name]
-		if r, ok := f.Value.(*reaction); ok {
-			complete = cobra.FixedCompletions(r.choices(), cobra.ShellCompDirectiveNoFileComp)
-		} else if word, _ := pflag.UnquoteUsage(f); complete == nil && f.Value.Type() != "bool" && word != "FILE" {
-			complete = cobra.NoFileCompletions
+		complete := cobra.NoFileCompletions
+		if f.Name == "lock" || f.Name == "name" {
+			complete = a.completeFlagName
 		}
-		if complete != nil {
+		if word, _ := pflag.UnquoteUsage(f); f.Value.Type() != "bool" && word != "FILE" {
 			_ = c.RegisterFlagCompletionFunc(f.Name, complete) // it fails for a flag that does not exist, or has one
 		}
 	})
-}
-
-// storeWords are beginnings of URLs.
-func storeWords() (words []string) {
-	for _, scheme := range driver.Schemes() {
-		words = append(words, scheme+"://")
-	}
-	return words
-}
-
-// choices are the values of the flag.
-func (p *reaction) choices() []string {
-	words := []string{p.most, "ignore", "signal:TERM", "signal:INT", "signal:HUP", "signal:USR1", "signal:USR2"}
-	if p.words != "" {
-		words = slices.Insert(words, 1, p.words)
-	}
-	return words
 }
 
 // completeName offers names in the place of an argument. Behind the name comes a command, which the

@@ -111,7 +111,7 @@ func overlay(env []string, own map[string]string) []string {
 		_, replaced := own[key]
 		return replaced
 	})
-	for _, key := range sortedKeys(own) {
+	for _, key := range slices.Sorted(maps.Keys(own)) {
 		if own[key] != "" {
 			env = append(env, key+"="+own[key])
 		}

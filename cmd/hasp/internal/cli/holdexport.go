@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -92,7 +93,7 @@ func (a *app) shellText(k kept, shell int) (string, error) {
 	if shell != 0 {
 		fmt.Fprintf(&b, "if [ \"$$\" = %d ]; then\n", shell)
 	}
-	for _, name := range sortedKeys(own) {
+	for _, name := range slices.Sorted(maps.Keys(own)) {
 		if own[name] == "" {
 			fmt.Fprintf(&b, "unset %s;\n", name)
 			continue

@@ -177,6 +177,9 @@ func (j *job) event(e group.Event) {
 		does := "works on without the lock: see --wait-daemons"
 		if j.leftAt = nil; j.flags.waitDaemons {
 			does = fmt.Sprintf("is waited for, with %q", j.report.name)
+			if j.end.ended {
+				j.send(syscall.SIGTERM) // the signal that has ended the group is for this one as well
+			}
 		}
 		j.report.say("process %d (%s) has left the command's process group, and %s", e.Member.PID, view.Clean(e.Member.Command), does)
 	case group.Unguarded:

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -40,8 +38,6 @@ func plainWord(s string) bool {
 	}
 	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyz-_") == ""
 }
-
-func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
 // reasonBound is how long a loss waits for its reason. The command has been told by then.
 const reasonBound = 2 * time.Second

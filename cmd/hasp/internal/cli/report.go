@@ -62,6 +62,8 @@ type reporter struct {
 	acquired       time.Time
 	taken          string      // the name of the lock, of any of several
 	holding        atomic.Bool // until the release begins
+	choosing       bool        // it waits for one of several locks
+	waits          atomic.Bool // it has said that it waits
 }
 
 func (a *app) report(name string, sf *storeFlags, cf *commandFlags) (*reporter, error) {
@@ -179,6 +181,9 @@ func (r *reporter) conclude(event string, end record, f *failure) {
 func (r *reporter) Observe(e hasp.Event) {
 	switch e.Kind {
 	case hasp.EventWaiting:
+		if r.choosing && r.waits.Swap(true) {
+			return // it waits in another queue as well
+		}
 		r.write(record{Event: "waiting"})
 		r.detail("waiting for %q", e.Name)
 	case hasp.EventRenewed:

@@ -106,7 +106,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	if f.withParent {
 		parent = whileParent()
 	}
-	if err := errors.Join(f.lockFlags.check(), f.choiceFlags.check(&f.lockFlags, f.locks)); err != nil {
+	if err := errors.Join(f.lockFlags.check(), f.choiceFlags.check(cmd.Flags(), &f.lockFlags, f.locks)); err != nil {
 		return err
 	}
 	if err := f.holdFlags.check(cmd.Flags()); err != nil {
@@ -117,6 +117,13 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 		return err
 	}
 	r := e.report
+	if f.slots > 0 {
+		f.any = true
+		if e.names, err = slotNames(e.names[0], f.slots); err != nil {
+			return r.done(record{}, fail(err))
+		}
+	}
+	r.choosing = f.any
 	if (f.skipOK || f.minHold.set) && f.store.assumed && !a.configured() {
 		r.say("no store is named: this locks among the processes of this user on this machine alone, in %s; name one for all machines (HASP_STORE, or store in %s)", f.store.text, systemConfig)
 	}
@@ -139,6 +146,9 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	}
 	defer client.Close()
 	held.numbered = len(f.locks) > 0
+	if f.slots > 0 {
+		held.slot = held.only().Slot()
+	}
 	t := &task{
 		path: e.path, argv: e.argv,
 		env:   a.commandEnv(held, client, &f.store, f.passCredentials, f.exclusive(), r),
@@ -177,7 +187,7 @@ func (a *app) getOnce(ctx context.Context, names []string, note string, most dur
 	}
 	r.store = client.Backend().String()
 	r.detail("the store is %s", r.store)
-	q := &acquisition{app: a, client: client, flags: &f.lockFlags, choice: f.choiceFlags, until: until, names: names, note: note, opts: f.whenAsked(client, requests), report: r}
+	q := &acquisition{app: a, client: client, flags: &f.lockFlags, any: f.any, until: until, names: names, note: note, opts: f.whenAsked(client, requests), report: r}
 	held, err := q.run(ctx)
 	if err != nil {
 		client.Close()

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -80,16 +81,23 @@ func (f *choiceFlags) add(fs *pflag.FlagSet) {
 	fs.IntVar(&f.slots, "slots", 0, "take one of `N` slots, the locks NAME/0 to NAME/N-1; HASP_SLOT says which")
 }
 
-func (f *choiceFlags) check(l *lockFlags, locks []string) error {
+func (f *choiceFlags) check(fs *pflag.FlagSet, l *lockFlags, locks []string) error {
 	switch {
-	case f.slots < 0 || f.slots > 1<<16:
+	case fs.Changed("slots") && (f.slots < 1 || f.slots > 1<<16):
 		return usage("--slots must be 1 to %d, not %d", 1<<16, f.slots)
-	case f.any && (f.slots > 0 || len(locks) > 0):
-		return usage("--any excludes -l and --slots: name the locks before --")
-	case f.slots > 0 && (l.shared || l.permits.n > 0 || len(locks) > 0):
-		return usage("--slots excludes -l, --shared and --permits: each slot is a lock for one")
+	case f.any && f.slots > 0, (f.any || f.slots > 0) && len(locks) > 0, f.slots > 0 && (l.shared || l.permits.n > 0):
+		return usage("--any, --slots and -l exclude each other, and each slot is a lock for one: no --shared, no --permits")
 	}
 	return nil
+}
+
+// slotNames are the locks of which --slots takes one, in another order for each run: so that many
+// who ask at once seldom meet.
+func slotNames(name string, n int) (names []string, err error) {
+	for _, i := range rand.Perm(n) {
+		names = append(names, name+"/"+strconv.Itoa(i))
+	}
+	return names, checkName(name + "/" + strconv.Itoa(n-1))
 }
 
 // numbered are the variables that tell a command about each of the locks that -l has named, by

@@ -72,9 +72,6 @@ func (e *Exporter) Scrape(ctx context.Context) ([]byte, error) {
 	case <-ctx.Done():
 	}
 	err := ctx.Err()
-	if end, bounded := ctx.Deadline(); bounded && !time.Now().Before(end) { // also where its timer has not run yet
-		err = context.DeadlineExceeded
-	}
 	if err != nil { // its turn came too late, or not at all
 		return nil, fmt.Errorf("another scrape is under way: %w", err)
 	}

@@ -1,13 +1,16 @@
 package group
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group/spawn"
 	"golang.org/x/sys/unix"
 )
 
@@ -44,9 +47,9 @@ func (r *reaper) strays(f func(process)) {
 	defer r.mu.Unlock()
 	for _, pid := range childNumbers() {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		_, arguments, _ := strings.Cut(string(line), "\x00")
+		first, _, _ := strings.Cut(string(line[bytes.IndexByte(line, 0)+1:]), "\x00")
 		p, err := readProcess(pid)
-		hasps := strings.HasPrefix(arguments, "__") || len(line) == 0 && p.command == "exe"
+		hasps := slices.Contains([]string{spawn.Guard, spawn.Launch, "__keep"}, first) || len(line) == 0 && p.command == "exe"
 		if _, started := r.tell[pid]; !started && err == nil && !p.zombie && !hasps {
 			f(p)
 		}
