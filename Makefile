@@ -23,8 +23,8 @@ MODULES := $(filter-out internal/backends/kubeserver,$(patsubst %/,%,$(dir $(wil
 # What make test runs: all but those whose tests make test-long and make interop run.
 TESTED  := $(filter-out bench interop packaging examples examples/% internal/%,$(MODULES))
 PKGS    ?= ./... $(patsubst %,./%/...,$(filter-out .,$(TESTED)))
-# What make quick runs: nothing that links a store's client, which takes minutes to build.
-QUICK   := ./... ./cmd/hasp/internal/... ./tests/caslock ./tests/filelock ./tests/memlock
+# What make quick runs: neither a store's client nor the command, which take minutes to build and to test.
+QUICK   := ./... ./tests/caslock ./tests/filelock ./tests/memlock
 
 .PHONY: help
 help: ## list the targets
@@ -46,7 +46,7 @@ release: ## make the files of a release in dist/: binaries, archives, .deb, SBOM
 	GOWORK=off go -C packaging run . -root .. -out $(CURDIR)/dist -version '$(VERSION)' $(if $(PLATFORMS),-platforms $(PLATFORMS)) $(if $(MAINTAINER),-maintainer '$(MAINTAINER)')
 
 .PHONY: quick
-quick: ## what needs no server: the core, memlock, filelock, caslock, drivertest, the command (1 minute, 2 with an empty build cache)
+quick: ## what needs no server and builds soon: the core, memlock, filelock, caslock, drivertest (1 minute)
 	go run ./internal/runtests quick -vet=off $(TESTFLAGS) $(QUICK)
 
 # Without root what is missing stays missing, and its tests are skipped and say so.
