@@ -17,9 +17,9 @@ import (
 // It returns a MultiLease: one loss, one release, but a token per name, since each name's resource
 // has seen its own.
 
-// Locker is a lock that [Do] and [LockAll] can take: a [*Mutex], the writer's side of an
+// Locker is a lock that [Do], [LockAll] and [LockAny] can take: a [*Mutex], the writer's side of an
 // [*RWMutex], its reader's side ([RWMutex.RLocker]), or permits of a semaphore
-// ([Semaphore.Locker]).
+// ([Semaphore.Locker]). A [*Pool] is for Do alone.
 type Locker interface {
 	Lock(ctx context.Context) (*Lease, error)
 	TryLock(ctx context.Context) (*Lease, error)
