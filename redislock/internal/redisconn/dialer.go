@@ -119,9 +119,6 @@ func dialAfter(ctx context.Context, pause time.Duration, addr string, nd *net.Di
 	return nd.DialContext(ctx, "tcp", addr)
 }
 
-// closeAll closes the present connections, and those that are being dialled.
-func (d *dialer) closeAll() { d.close("") }
-
 // close closes the connections to one address and those that are being dialled, or with "" all.
 // A cluster node that does not know its host, or must not tell it, reports an address without a
 // host: clients then use the host from which they got the report.
