@@ -195,14 +195,3 @@ func TestMonitorAnswerBy(t *testing.T) {
 		t.Fatalf("read after the greeting: %v", err)
 	}
 }
-
-// sink is a connection that keeps what is written.
-type sink struct {
-	net.Conn
-	frames [][]byte
-}
-
-func (s *sink) Write(p []byte) (int, error) {
-	s.frames = append(s.frames, bytes.Clone(p))
-	return len(p), nil
-}
