@@ -133,7 +133,6 @@ you already have.
 		}
 		return usage("%s; see: %s --help", describeFlagError(err), cmd.CommandPath())
 	})
-	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetHelpCommandGroupID("")
 	root.SetHelpCommand(helpCommand(root))
 	for _, v := range verbs() {

@@ -38,11 +38,11 @@ func (a *app) printVersion(asJSON bool) error {
 	if asJSON {
 		return a.printJSON(thisVersion())
 	}
-	return a.print("%s\n", thisVersion())
+	return a.print("hasp version %s\n", thisVersion())
 }
 
 func (v version) String() string {
-	text := "hasp " + v.Version
+	text := v.Version
 	if v.Revision != "" {
 		text += " (" + v.Revision + ")"
 	}
