@@ -16,6 +16,14 @@ var lockAnyTests = []test{
 	{name: "Pool", run: testPool},
 }
 
+// lockEach has a client lock all names, each by itself.
+func (e *env) lockEach(c *client, names []string) (held []*hasp.Lease) {
+	for _, name := range names {
+		held = append(held, e.must(c.Mutex(name).Lock(e.ctx())))
+	}
+	return held
+}
+
 // Each takes the first that is free, and a try that finds none says so and leaves nothing.
 func testLockAnyFirstFree(e *env) {
 	b, names, c, other := e.backend(), e.names(2), e.client(), e.client()
@@ -36,10 +44,7 @@ func testLockAnyFirstFree(e *env) {
 // L2, L4: a waiter has the lock that is free first, and leaves the other queues.
 func testLockAnyWaits(e *env) {
 	b, names, c, other := e.backend(), e.names(3), e.client(), e.client()
-	var held []*hasp.Lease
-	for _, name := range names {
-		held = append(held, e.must(other.Mutex(name).Lock(e.ctx())))
-	}
+	held := e.lockEach(other, names)
 	a := e.start(func(ctx context.Context) (*hasp.Lease, error) { return hasp.LockAny(ctx, mutexes(c, names)...) })
 	c.await(hasp.EventWaiting, 3)
 	a.blocked("all are held")
@@ -60,7 +65,7 @@ func testLockAnyWaits(e *env) {
 // Of two grants at once one is kept. The other is free for the next, also with MinHold.
 func testLockAnyTwoAtOnce(e *env) {
 	names, c, other, third := e.names(2), e.client(), e.client(), e.client()
-	held := []*hasp.Lease{e.must(other.Mutex(names[0]).Lock(e.ctx())), e.must(other.Mutex(names[1]).Lock(e.ctx()))}
+	held := e.lockEach(other, names)
 	a := e.start(func(ctx context.Context) (*hasp.Lease, error) {
 		long := hasp.MinHold(e.patience() + time.Minute)
 		return hasp.LockAny(ctx, c.Mutex(names[0], long), c.Mutex(names[1], long))
@@ -90,10 +95,7 @@ func testLockAnyTwoAtOnce(e *env) {
 // L3, L4: a wait that is cancelled leaves nothing in any queue.
 func testLockAnyNothing(e *env) {
 	b, names, c, other := e.backend(), e.names(3), e.client(), e.client()
-	var held []*hasp.Lease
-	for _, name := range names {
-		held = append(held, e.must(other.Mutex(name).Lock(e.ctx())))
-	}
+	held := e.lockEach(other, names)
 	a := e.start(func(ctx context.Context) (*hasp.Lease, error) { return hasp.LockAny(ctx, mutexes(c, names)...) })
 	c.await(hasp.EventWaiting, 3)
 	began := time.Now()

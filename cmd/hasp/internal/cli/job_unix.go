@@ -173,7 +173,7 @@ func (j *job) event(e group.Event) {
 		j.leftAt = time.After(leftPatience)
 	case group.Failed:
 		j.end.notStarted = notRunnable(j.argv[0], e.Err)
-	case group.Strayed:
+	case group.Detached:
 		does := "works on without the lock: see --wait-daemons"
 		if j.leftAt = nil; j.flags.waitDaemons {
 			does = fmt.Sprintf("is waited for, with %q", j.report.name)

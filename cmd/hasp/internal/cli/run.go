@@ -86,7 +86,7 @@ func (a *app) prepare(cmd *cobra.Command, args, locks []string, any bool, sf *st
 	if !group.Supported {
 		return nil, r.done(record{}, errNoCommands)
 	}
-	if cf.waitDaemons && !group.SeesStrays() {
+	if cf.waitDaemons && !group.SeesDetached() {
 		return nil, r.done(record{}, misconfigured("--wait-daemons: this system does not show hasp what leaves the command's process group; it needs Linux, with /proc"))
 	}
 	path, err := exec.LookPath(argv[0])
@@ -106,10 +106,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	if f.withParent {
 		parent = whileParent()
 	}
-	if err := errors.Join(f.lockFlags.check(), f.choiceFlags.check(cmd.Flags(), &f.lockFlags, f.locks)); err != nil {
-		return err
-	}
-	if err := f.holdFlags.check(cmd.Flags()); err != nil {
+	if err := errors.Join(f.lockFlags.check(), f.choiceFlags.check(cmd.Flags(), &f.lockFlags, f.locks), f.holdFlags.check(cmd.Flags())); err != nil {
 		return err
 	}
 	e, err := a.prepare(cmd, args, f.locks, f.any, &f.storeFlags, &f.commandFlags)
@@ -137,12 +134,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 		err = in
 	}
 	if err != nil {
-		failed := fail(err)
-		if failed.outcome == outcomeBusy {
-			failed.code = f.busyCode.code
-			failed.told = f.skipOK && !a.tty && !r.verbose // cron would send a mail
-		}
-		return r.done(record{}, failed)
+		return r.done(record{}, f.notAcquired(err, a.tty))
 	}
 	defer client.Close()
 	held.numbered = len(f.locks) > 0
@@ -164,6 +156,15 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	settle(&end, held, r)
 	end.reason(t)
 	return r.done(end.record(), end.failure())
+}
+
+// notAcquired is the failure to get the lock, by the flags for a busy one.
+func (f *runFlags) notAcquired(err error, tty bool) *failure {
+	failed := fail(err)
+	if failed.outcome == outcomeBusy {
+		failed.code, failed.told = f.busyCode.code, f.skipOK && !tty && !f.verbose // cron would send a mail
+	}
+	return failed
 }
 
 // get connects and acquires. On success the caller closes the client. --wait covers both: a store

@@ -15,7 +15,7 @@ type Event struct {
 	Kind   Kind
 	Signal syscall.Signal // of Stopped
 	Status Status         // of Exited
-	Member Member         // of Strayed
+	Member Member         // of Detached
 	Err    error          // of Failed and Unguarded
 }
 
@@ -34,8 +34,8 @@ const (
 	Unguarded
 	// Guarded: another guardian has taken the place of one that had died or was missing.
 	Guarded
-	// Strayed: no process of the group is left, and one that has left the group is at work.
-	Strayed
+	// Detached: no process of the group is left, and one that has left the group is at work.
+	Detached
 	// Gone: nothing is left that was to be waited for. The last event.
 	Gone
 )

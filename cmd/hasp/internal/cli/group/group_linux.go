@@ -14,7 +14,7 @@ import (
 )
 
 // adopt makes orphaned descendants our children instead of init's, so that this process learns of
-// their end. Where that is refused, awaitGone finds out by polling, and nothing is known of strays.
+// their end. Where that is refused, awaitGone finds out by polling, and nothing is known of detached processes.
 func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // executable is this program: the kernel's link, which is right even after an upgrade of the file,

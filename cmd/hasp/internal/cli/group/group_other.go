@@ -8,8 +8,8 @@ import "os"
 // reach; its substitute, a job object, would need a separate implementation and tests.
 const Supported = false
 
-// SeesStrays is false where Supported is.
-func SeesStrays() bool { return false }
+// SeesDetached is false where Supported is.
+func SeesDetached() bool { return false }
 
 // IsTerminal reports whether f is a character device.
 func IsTerminal(f *os.File) bool {

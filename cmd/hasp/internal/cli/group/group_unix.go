@@ -35,8 +35,8 @@ type Group struct {
 	launched chan struct{} // closed once the child has become the command, or is dead
 	failure  error         // why it could not be executed; read when launched is closed
 
-	strays bool        // those that have left the group are waited for, too
-	empty  atomic.Bool // its number may be another group's
+	detached bool        // those that have left the group are waited for, too
+	empty    atomic.Bool // its number may be another group's
 
 	mu      sync.Mutex
 	holding bool             // signals are not handed out yet
@@ -45,11 +45,11 @@ type Group struct {
 
 // Start runs path in a new process group with this process's standard files. argv[0] is the
 // command's name for itself, as in execve. An event reports that path cannot be executed: this
-// process watches a lock and must not wait for a file system. With strays it is gone only when the
-// processes have ended that have left it (see SeesStrays).
-func Start(path string, argv, env []string, strays bool) (*Group, error) {
+// process watches a lock and must not wait for a file system. With detached it is gone only when the
+// processes have ended that have left it (see SeesDetached).
+func Start(path string, argv, env []string, detached bool) (*Group, error) {
 	g := &Group{
-		strays: strays,
+		detached: detached,
 		// Room for the events that can come while the reader is busy; with more the reaper waits.
 		events: make(chan Event, 16),
 		exited: make(chan struct{}), changed: make(chan struct{}, 1), gone: make(chan struct{}),
@@ -134,12 +134,12 @@ func (g *Group) handOutLocked() {
 // held, for the TERM before it: between becoming the command and getting the held signals it may
 // stop itself.
 //
-// When the group is empty, the strays that are waited for get the signal.
+// When the group is empty, the detached processes that are waited for get the signal.
 func (g *Group) Signal(sig syscall.Signal) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.empty.Load() {
-		return g.signalStrays(sig)
+		return g.signalDetached(sig)
 	}
 	switch sig {
 	case 0, syscall.SIGKILL, syscall.SIGSTOP:
@@ -190,7 +190,7 @@ func (g *Group) awaitGone() {
 	g.guardian.dismiss()
 	g.empty.Store(true)
 	if m, left := g.Left(); left {
-		g.events <- Event{Kind: Strayed, Member: m}
+		g.events <- Event{Kind: Detached, Member: m}
 		g.await(func() bool { return g.Signal(0) == syscall.ESRCH })
 	}
 	children.forget(g)

@@ -61,7 +61,7 @@ func (g *Group) Left() (Member, bool) {
 }
 
 // running are the processes of the group that are visible, without zombies; of an empty one, the
-// strays.
+// detached processes.
 func (g *Group) running() (all []Member) {
 	add := func(p process) {
 		if !p.zombie {
@@ -69,7 +69,7 @@ func (g *Group) running() (all []Member) {
 		}
 	}
 	if g.empty.Load() {
-		children.strays(add)
+		children.detached(add)
 		return all
 	}
 	found, _ := processesOf(g.id)

@@ -13,9 +13,9 @@ func (g *Group) OutOfReach() []Member { return nil }
 // Left is not known here.
 func (g *Group) Left() (Member, bool) { return Member{}, false }
 
-// SeesStrays is false: orphans become process 1's.
-func SeesStrays() bool { return false }
+// SeesDetached is false: orphans become process 1's.
+func SeesDetached() bool { return false }
 
 func childNumbers() []int { return nil }
 
-func (g *Group) signalStrays(syscall.Signal) error { return syscall.ESRCH }
+func (g *Group) signalDetached(syscall.Signal) error { return syscall.ESRCH }

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SeesStrays reports whether the processes that leave a group are seen here.
-func SeesStrays() bool {
+// SeesDetached reports whether the processes that leave a group are seen here.
+func SeesDetached() bool {
 	files, _ := filepath.Glob(childFiles)
 	return len(files) > 0 && unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil
 }
@@ -35,14 +35,14 @@ func childNumbers() (all []int) {
 	return all
 }
 
-// strays calls f for the children at work that this process has not started: they have come as
+// detached calls f for the children at work that this process has not started: they have come as
 // orphans. When a group is empty, what has left it is among them, or below one of them and comes
 // here when that one ends. With mu held none is reaped: no number becomes another process's, and
 // the kernel's lists, from which nothing is taken meanwhile, are complete.
 //
 // The guardian and the background holder of another hasp do no work, and end by themselves. While
 // they do their command line is empty, and the name that they were executed by (see executable) is left.
-func (r *reaper) strays(f func(process)) {
+func (r *reaper) detached(f func(process)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, pid := range childNumbers() {
@@ -56,11 +56,11 @@ func (r *reaper) strays(f func(process)) {
 	}
 }
 
-// signalStrays reports ESRCH if none is left that is waited for.
-func (g *Group) signalStrays(sig syscall.Signal) error {
+// signalDetached reports ESRCH if none is left that is waited for.
+func (g *Group) signalDetached(sig syscall.Signal) error {
 	err := error(syscall.ESRCH)
-	if g.strays {
-		children.strays(func(p process) {
+	if g.detached {
+		children.detached(func(p process) {
 			if e := syscall.Kill(p.id, sig); err != nil {
 				err = e
 			}
