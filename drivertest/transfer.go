@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
@@ -217,7 +218,9 @@ func testAdoptKilled(e *env) {
 	next := waiter.queue(waiter.Mutex(name).Lock)
 	p.kill()
 	// For longer than the dead one: nothing renews it.
-	s, _ := e.open(e.backend(), driver.SessionOptions{TTL: 3 * e.longTTL(), Gone: func(string, error) {}})
+	opened := time.Now()
+	s, granted := e.open(e.backend(), driver.SessionOptions{TTL: 3 * e.longTTL(), Gone: func(string, error) {}})
+	defer func() { e.slowIfOver(opened, granted) }()
 	mine := e.whole(name)
 	t := e.adopts(s, mine, was.ID, was.Token)
 	e.release(e.must(c.Mutex(beside).Lock(e.ctx()))) // when the dead one's TTL has ended
