@@ -173,8 +173,8 @@ func testExpiryTold(e *env) {
 	let()
 	began := time.Now()
 	if granted < bound {
-		// The store has one TTL for all, so that the waiter would expire with the holder. It is renewed
-		// while the holder's entry still lives: that too is no event after the expiry.
+		// The store has one TTL for all: the waiter would expire with the holder. So it is renewed
+		// while the holder's entry lives: that too is no event after the expiry.
 		time.Sleep(e.h.TTL / 2)
 		opened = time.Now()
 		if _, err := e.renew(waiting); err != nil {

@@ -4,13 +4,11 @@
 package command
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"net/url"
@@ -145,7 +143,7 @@ CONTROL
 
 The load is bounded, a hundred acquisitions a second for each process and name at
 most, but do not run it against a store in use without need. A store that is not
-on this machine is asked about first (--yes). What was locked is released at the
+on this machine needs --yes. What was locked is released at the
 end, also after Ctrl-C; what a killed process held expires. docs/TORTURE.md says
 how to read the verdict, and what it cannot show.
 
@@ -200,7 +198,7 @@ func parse(args []string) (f *flags, help string, err error) {
 	fl.StringVar(&f.adapter, "adapter", "", "the `COMMAND` of a program that is the lock under test, in place of hasp's locks")
 	fl.Uint64Var(&f.seed, "seed", uint64(rand.Uint32()), "the `NUMBER` that the plan is drawn from (default: a random one, which is printed)")
 	fl.Lookup("seed").DefValue = "0" // which help does not show
-	fl.BoolVarP(&f.yes, "yes", "y", false, "do not ask before a store that is not on this machine")
+	fl.BoolVarP(&f.yes, "yes", "y", false, "load a store that is not on this machine")
 	fl.BoolVar(&f.dry, "dry-run", false, "print the plan of faults and do nothing")
 	fl.BoolVar(&f.json, "json", false, "as one JSON object")
 	fl.Usage = func() {}
@@ -308,9 +306,11 @@ func (f *flags) config() (c torture.Config, err error) {
 
 func (f *flags) torture(c torture.Config) (err error) {
 	if f.local == "" && !f.yes && !torture.OnThisMachine(c.Store) {
-		if err := f.consent(); err != nil {
-			return err
+		store := "the store"
+		if u, err := url.Parse(f.store); err == nil {
+			store = u.Scheme + "://" + u.Host
 		}
+		return usage("%s is not on this machine: this loads a store for %s; give --yes if that may be", store, f.duration)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -381,31 +381,6 @@ func (f *flags) printPlan(plan []torture.Planned) error {
 	}
 	_, err := fmt.Print(b.String())
 	return err
-}
-
-// consent asks the person at the terminal. Without one it refuses.
-func (f *flags) consent() error {
-	store := "the store"
-	if u, err := url.Parse(f.store); err == nil {
-		store = (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
-	}
-	if !terminal(os.Stdin) || !terminal(os.Stderr) {
-		return usage("%s is not on this machine: this loads a store for %s; give --yes if that may be", store, f.duration)
-	}
-	fmt.Fprintf(os.Stderr, "hasp-torture: %s is not on this machine. Load it for %s, on names that no other client uses? [y/N] ", store, f.duration)
-	answer, err := bufio.NewReader(os.Stdin).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return usage("no answer: %v", err)
-	}
-	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return usage("not begun")
-	}
-	return nil
-}
-
-func terminal(f *os.File) bool {
-	_, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
-	return err == nil
 }
 
 // interrupted is the cause of a context that a signal has ended.
