@@ -83,7 +83,7 @@ func (l *Log) write(f *os.File) {
 	defer close(l.ended)
 	defer func() { _ = f.Close() }() // each line was written at once
 	info, _ := f.Stat()              // for os.SameFile, which takes nil as another
-	told, torn, failing := int64(0), false, false
+	told, torn, failing, stale := int64(0), false, false, false
 	put := func(x Line) bool {
 		text, _ := json.Marshal(x) // strings and numbers
 		if torn {                  // a full disk took a part of the line before
@@ -99,11 +99,16 @@ func (l *Log) write(f *os.File) {
 	}
 	for x := range l.lines {
 		if now, err := os.Stat(l.path); err != nil || !os.SameFile(now, info) { // it was renamed
-			if next, err := open(l.path); err == nil {
+			next, err := open(l.path)
+			switch {
+			case err == nil:
 				_ = f.Close()
 				f, torn = next, false
 				info, _ = f.Stat()
-			} // else the lines go to the old one, until there is a new one
+			case !stale: // the lines go to the old one, until there is a new one
+				l.log.Error("the audit file was renamed, and goes on in the old one: another cannot be made", slog.Any("error", err))
+			}
+			stale = err != nil
 		}
 		if n := l.Missing.Load() - told; n > 0 && put(Line{Time: time.Now(), Event: dropped, Lines: n}) {
 			told += n

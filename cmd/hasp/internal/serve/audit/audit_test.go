@@ -129,6 +129,34 @@ func keepsUp(write func(Line), lines int) bool {
 	}
 }
 
+// A directory that lets no other file be made: the lines go on in the renamed one, and the server's
+// log says so, once.
+func TestRotationWithoutANewFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dir")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	l, err := Open(filepath.Join(dir, "audit"), slog.New(slog.NewTextHandler(&said, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Write(Line{Event: Grant, Name: "a", Token: 1})
+	testkit.Eventually(t, "the first line", func() bool { return len(readFile(t, filepath.Join(dir, "audit"))) == 1 })
+	if err := os.Rename(dir, dir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	l.Write(Line{Event: Release, Name: "a", Token: 1})
+	l.Write(Line{Event: Grant, Name: "a", Token: 2})
+	l.Close()
+	if got := readFile(t, filepath.Join(dir+".old", "audit")); len(got) != 3 {
+		t.Errorf("the lines: %+v", got)
+	}
+	if n := strings.Count(said.String(), "another cannot be made"); n != 1 {
+		t.Errorf("said %d times: %s", n, said.String())
+	}
+}
+
 // A pipe without a reader that reads blocks no Write. What is missing is counted, and told as soon as
 // the pipe is read again.
 func TestNeverWaits(t *testing.T) {
