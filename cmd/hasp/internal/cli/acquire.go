@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
@@ -77,7 +78,7 @@ func (q *acquisition) run(ctx context.Context) (*commandLease, error) {
 	defer cancel()
 	if q.flags.exclusive() && !q.flags.noWait {
 		if err := q.checkNested(wctx); err != nil {
-			return nil, fail(interruption(ctx, err))
+			return nil, exit.Of(interruption(ctx, err))
 		}
 	}
 	// Stop it before anything else is printed, so that "waiting" never follows "acquired".
@@ -91,7 +92,7 @@ func (q *acquisition) run(ctx context.Context) (*commandLease, error) {
 	case errors.Is(err, hasp.ErrBusy), context.Cause(wctx) == errWaitOver:
 		return nil, q.busy(ctx, err)
 	}
-	return nil, fail(interruption(ctx, err))
+	return nil, exit.Of(interruption(ctx, err))
 }
 
 // checkNested refuses to wait for oneself: for one of the locks that are wanted, or, where one of
@@ -129,7 +130,7 @@ func (q *acquisition) busy(ctx context.Context, err error) error {
 	}
 	queue, ierr := q.client.Inspect(ctx, name)
 	if ierr != nil && !errors.Is(err, hasp.ErrBusy) {
-		return fail(interruption(ctx, ierr))
+		return exit.Of(interruption(ctx, ierr))
 	}
 	text := fmt.Sprintf("%q held by another", view.Clean(name))
 	if ierr == nil {
@@ -141,7 +142,7 @@ func (q *acquisition) busy(ctx context.Context, err error) error {
 	if !q.flags.noWait {
 		text += "; waited " + view.Brief(time.Since(q.report.began))
 	}
-	return &failure{code: exitBusy, outcome: outcomeBusy, err: fmt.Errorf("busy: %s", text)}
+	return &exit.Failure{Code: exit.CodeBusy, Outcome: exit.OutcomeBusy, Err: fmt.Errorf("busy: %s", text)}
 }
 
 const (

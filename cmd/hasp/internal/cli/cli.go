@@ -1,7 +1,7 @@
 // Package cli is the `hasp` command. cmd/hasp only calls Main.
 //
 // Standard output is for data, or for the command that runs under the lock; hasp's messages go to
-// standard error. Every way to exit has a documented exit code (exit.go). Everything that can be
+// standard error. Every way to exit has a documented exit code (package exit). Everything that can be
 // refused without asking a store is refused before a store is asked.
 package cli
 
@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
@@ -65,12 +66,12 @@ func (a *app) run(args []string) int {
 		err = notPrinted(a.help.failed)
 	}
 	if err == nil {
-		return exitOK
+		return exit.CodeOK
 	}
-	var f *failure
-	refused := !errors.As(err, &f) || f.code == exitUsage && !errors.Is(err, errInput) // before anything was done
+	var f *exit.Failure
+	refused := !errors.As(err, &f) || f.Code == exit.CodeUsage && !errors.Is(err, errInput) // before anything was done
 	code := a.explain(err)
-	if code != exitOK && a.keeper == nil && exporting(cmd, args, refused) {
+	if code != exit.CodeOK && a.keeper == nil && exporting(cmd, args, refused) {
 		noLock(a.stdout, code)
 	}
 	return code
@@ -85,21 +86,21 @@ func (s *streams) output(w io.Writer, gap func(lines int) string) *output.Writer
 
 // explain says why hasp fails, and returns the exit code.
 func (a *app) explain(err error) int {
-	var f *failure
+	var f *exit.Failure
 	if !errors.As(err, &f) {
 		// hasp's functions return only failures. Any other error comes from cobra, which has
 		// refused the arguments.
-		f = usage("%s", describeFlagError(err))
+		f = exit.Usage("%s", describeFlagError(err))
 	}
-	if !f.told {
+	if !f.Told {
 		a.tell(f.Error())
 	}
-	return f.code
+	return f.Code
 }
 
 // tell prints one line to standard error.
 func (s *streams) tell(text string) {
-	surviveClosedPipes()
+	output.SurviveClosedPipes()
 	_, _ = io.WriteString(s.stderr, "hasp: "+view.OneLine(strings.TrimPrefix(text, "hasp: "))+"\n") // if that fails, there is nowhere to report it
 }
 
@@ -118,7 +119,7 @@ you already have.
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("unknown command %s%s; see: hasp --help", view.Quote(args[0]), suggestion(cmd, args[0]))
+				return exit.Usage("unknown command %s%s; see: hasp --help", view.Quote(args[0]), suggestion(cmd, args[0]))
 			}
 			return nil
 		},
@@ -131,7 +132,7 @@ you already have.
 		if mine := a.misplaced(cmd); mine != nil {
 			return mine
 		}
-		return usage("%s; see: %s --help", describeFlagError(err), cmd.CommandPath())
+		return exit.Usage("%s; see: %s --help", describeFlagError(err), cmd.CommandPath())
 	})
 	root.SetHelpCommandGroupID("")
 	root.SetHelpCommand(helpCommand(root))
@@ -167,7 +168,7 @@ func with(read func(cmd *cobra.Command, args []string) (string, error), do func(
 
 func noWord(cmd *cobra.Command, args []string) (string, error) {
 	if len(args) > 0 {
-		return "", usage("%s takes no arguments: %s", cmd.Name(), cmd.UseLine())
+		return "", exit.Usage("%s takes no arguments: %s", cmd.Name(), cmd.UseLine())
 	}
 	return "", nil
 }
@@ -175,7 +176,7 @@ func noWord(cmd *cobra.Command, args []string) (string, error) {
 // onePrefix may be left out, for all names.
 func onePrefix(cmd *cobra.Command, args []string) (string, error) {
 	if len(args) > 1 {
-		return "", usage("%s takes at most one prefix: %s", cmd.Name(), cmd.UseLine())
+		return "", exit.Usage("%s takes at most one prefix: %s", cmd.Name(), cmd.UseLine())
 	}
 	return strings.Join(args, ""), nil
 }
@@ -184,14 +185,14 @@ func onePrefix(cmd *cobra.Command, args []string) (string, error) {
 // stands behind "--".
 func oneName(cmd *cobra.Command, args []string) (string, error) {
 	if len(args) != 1 || cmd.ArgsLenAtDash() > 0 {
-		return "", usage("%s takes one lock name: %s", cmd.Name(), cmd.UseLine())
+		return "", exit.Usage("%s takes one lock name: %s", cmd.Name(), cmd.UseLine())
 	}
 	return args[0], checkName(args[0])
 }
 
 func checkName(name string) error {
 	if err := driver.CheckName(name); err != nil {
-		return usage("%s", strings.TrimPrefix(err.Error(), hasp.ErrInvalidOption.Error()+": "))
+		return exit.Usage("%s", strings.TrimPrefix(err.Error(), hasp.ErrInvalidOption.Error()+": "))
 	}
 	return nil
 }

@@ -17,7 +17,9 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
@@ -245,13 +247,13 @@ func TestFailureCodes(t *testing.T) {
 		{lockError(fmt.Errorf("%w: read-only", hasp.ErrRefused)), 78},
 		{fmt.Errorf("open: %w", fs.ErrPermission), 78},
 		{hasp.ErrClosed, 70},
-		{usage("x"), 64},
-		{fmt.Errorf("run: %w", misconfigured("x")), 78},
+		{exit.Usage("x"), 64},
+		{fmt.Errorf("run: %w", exit.Misconfigured("x")), 78},
 		{notRunnable("x", fs.ErrNotExist), 127},
 		{notRunnable("x", &os.PathError{Err: fs.ErrPermission}), 126},
-		{fmt.Errorf("%w: %w", context.Canceled, interrupted{signal: 15}), 143},
+		{fmt.Errorf("%w: %w", context.Canceled, signals.Interrupted{Signal: 15}), 143},
 	} {
-		if got := fail(c.err).code; got != c.want {
+		if got := exit.Of(c.err).Code; got != c.want {
 			t.Errorf("%v: exit code %d, want %d", c.err, got, c.want)
 		}
 	}
@@ -280,7 +282,7 @@ func TestValues(t *testing.T) {
 	}
 	p := reaction{most: "kill"}
 	for _, in := range []string{"signal:USR1", "signal:SIGUSR1", "signal:usr1"} {
-		if p.Set(in) != nil || signalName(p.signal) != "USR1" || p.ends() || p.ignores() {
+		if p.Set(in) != nil || signals.Name(p.signal) != "USR1" || p.ends() || p.ignores() {
 			t.Errorf("%q is %v", in, p)
 		}
 	}
@@ -354,10 +356,10 @@ func FuzzArguments(f *testing.F) {
 		if !slices.Contains(documented, code) {
 			t.Fatalf("%q: exit code %d", args, code)
 		}
-		if code == exitUsage && len(opened) > 0 {
+		if code == exit.CodeUsage && len(opened) > 0 {
 			t.Fatalf("%q: refused as bad usage after the store was opened", args)
 		}
-		if code == exitUsage && strings.Count(errOut.String(), "\n") != 1 {
+		if code == exit.CodeUsage && strings.Count(errOut.String(), "\n") != 1 {
 			t.Fatalf("%q: not one line: %q", args, errOut.String())
 		}
 		for _, store := range opened {

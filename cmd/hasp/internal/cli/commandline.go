@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,7 +17,7 @@ func (a *app) namesAndCommand(cmd *cobra.Command, args, locks []string, any bool
 	if dash := cmd.ArgsLenAtDash(); any && dash > 0 && dash < len(args) {
 		names, argv = args[:dash], args[dash:]
 	} else if any {
-		err = usage("--any needs NAMEs, -- and the command, as in hasp %s --any gpu0 gpu1 -- CMD", cmd.Name())
+		err = exit.Usage("--any needs NAMEs, -- and the command, as in hasp %s --any gpu0 gpu1 -- CMD", cmd.Name())
 	} else {
 		names, argv, err = a.split(cmd, args, locks)
 	}
@@ -24,7 +25,7 @@ func (a *app) namesAndCommand(cmd *cobra.Command, args, locks []string, any bool
 		return nil, nil, err
 	}
 	if argv[0] == "" {
-		return nil, nil, usage("the command is empty: %s", cmd.UseLine())
+		return nil, nil, exit.Usage("the command is empty: %s", cmd.UseLine())
 	}
 	return names, argv, checkNames(names)
 }
@@ -32,7 +33,7 @@ func (a *app) namesAndCommand(cmd *cobra.Command, args, locks []string, any bool
 func checkNames(names []string) error {
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
-			return usage("the lock %q is given twice", view.Clean(name))
+			return exit.Usage("the lock %q is given twice", view.Clean(name))
 		}
 		if err := checkName(name); err != nil {
 			return err
@@ -45,17 +46,17 @@ func (a *app) split(cmd *cobra.Command, args, locks []string) (names, argv []str
 	dash := cmd.ArgsLenAtDash()
 	switch {
 	case dash >= 0 && dash == len(args), dash < 0 && len(args) == 0, dash < 0 && len(args) == 1 && len(locks) == 0:
-		return nil, nil, usage("no command to run: %s", cmd.UseLine())
+		return nil, nil, exit.Usage("no command to run: %s", cmd.UseLine())
 	case len(locks) > 0 && dash < 0:
-		return nil, nil, usage("put -- before the command: with -l all that stands behind it is the command, and %s would be read as a NAME without -l", view.Quote(args[0]))
+		return nil, nil, exit.Usage("put -- before the command: with -l all that stands behind it is the command, and %s would be read as a NAME without -l", view.Quote(args[0]))
 	case len(locks) > 0 && dash > 0:
-		return nil, nil, usage("give all names by -l, or one as NAME: %s is in front of -- without -l", view.Quote(args[0]))
+		return nil, nil, exit.Usage("give all names by -l, or one as NAME: %s is in front of -- without -l", view.Quote(args[0]))
 	case len(locks) > 0:
 		return locks, args, nil
 	case dash == 0:
-		return nil, nil, usage("no lock name before --: %s", cmd.UseLine())
+		return nil, nil, exit.Usage("no lock name before --: %s", cmd.UseLine())
 	case dash > 1:
-		return nil, nil, usage("more than the lock name before --; if it belongs to the command, put -- before that too: %s", cmd.UseLine())
+		return nil, nil, exit.Usage("more than the lock name before --; if it belongs to the command, put -- before that too: %s", cmd.UseLine())
 	case dash < 0:
 		if flag := a.flagBehindName(cmd); flag != "" {
 			return nil, nil, ambiguous(cmd, flag)
@@ -67,7 +68,7 @@ func (a *app) split(cmd *cobra.Command, args, locks []string) (names, argv []str
 // ambiguous refuses a command line without "--" in which a flag stands behind the name: pflag takes
 // it for hasp's, and its author may have meant it for the command.
 func ambiguous(cmd *cobra.Command, flag string) error {
-	return usage("put -- before the command: behind the name, %s could be for hasp or for the command: %s", view.Quote(flag), cmd.UseLine())
+	return exit.Usage("put -- before the command: behind the name, %s could be for hasp or for the command: %s", view.Quote(flag), cmd.UseLine())
 }
 
 // flagBehindName is the first word that looks like a flag behind the first that does not; "" if

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
-	"github.com/hasplock/hasp/driver"
 	"io"
 	"io/fs"
 	"os"
@@ -15,6 +13,10 @@ import (
 	"strings"
 	"syscall"
 	"unicode/utf8"
+
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/driver"
 )
 
 // systemConfig is the file with the settings of all users; a variable for tests.
@@ -113,22 +115,22 @@ func (s *settings) readConfig(path string) (*configFile, error) {
 		c.state = fileUnreadable
 		return c, nil
 	case err != nil:
-		return nil, misconfigured("configuration: %w", err)
+		return nil, exit.Misconfigured("configuration: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, misconfigured("configuration: %w", err)
+		return nil, exit.Misconfigured("configuration: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, misconfigured("%s is not a file", path)
+		return nil, exit.Misconfigured("%s is not a file", path)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, longestConfig+1))
 	switch {
 	case err != nil:
-		return nil, misconfigured("configuration: %w", err)
+		return nil, exit.Misconfigured("configuration: %w", err)
 	case len(text) > longestConfig:
-		return nil, misconfigured("%s has more than %d bytes: it is no configuration", path, longestConfig)
+		return nil, exit.Misconfigured("%s has more than %d bytes: it is no configuration", path, longestConfig)
 	}
 	c.state = fileRead
 	if err := s.parseConfig(c, text); err != nil {
@@ -141,7 +143,7 @@ func (s *settings) readConfig(path string) (*configFile, error) {
 // contain '#'.
 func (s *settings) parseConfig(c *configFile, text []byte) error {
 	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
-		return misconfigured("%s is not UTF-8 text", c.path)
+		return exit.Misconfigured("%s is not UTF-8 text", c.path)
 	}
 	seen := map[string]int{}
 	n := 0
@@ -155,13 +157,13 @@ func (s *settings) parseConfig(c *configFile, text []byte) error {
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		switch {
 		case !found:
-			return misconfigured("%s: no '=' in the line; write key = value", c.at(n))
+			return exit.Misconfigured("%s: no '=' in the line; write key = value", c.at(n))
 		case s.known[key] == nil:
-			return misconfigured("%s: unknown key %s; the keys are the names of flags that have a variable, as in wait = 30s", c.at(n), view.Quote(key))
+			return exit.Misconfigured("%s: unknown key %s; the keys are the names of flags that have a variable, as in wait = 30s", c.at(n), view.Quote(key))
 		case value == "":
-			return misconfigured("%s: %s has no value", c.at(n), key)
+			return exit.Misconfigured("%s: %s has no value", c.at(n), key)
 		case seen[key] > 0:
-			return misconfigured("%s: %s has a value in line %d already", c.at(n), key, seen[key])
+			return exit.Misconfigured("%s: %s has a value in line %d already", c.at(n), key, seen[key])
 		}
 		seen[key] = n
 		c.settings = append(c.settings, setting{key, value, n})

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 )
 
 const nonBlocking = syscall.O_NONBLOCK
@@ -14,15 +16,15 @@ const nonBlocking = syscall.O_NONBLOCK
 // others can read.
 func trustFile(c *configFile, info fs.FileInfo) error {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return misconfigured("%s belongs to user %d: settings are taken from files of root and of this user only; chown it, or set XDG_CONFIG_HOME", c.path, st.Uid)
+		return exit.Misconfigured("%s belongs to user %d: settings are taken from files of root and of this user only; chown it, or set XDG_CONFIG_HOME", c.path, st.Uid)
 	}
 	mode := info.Mode().Perm()
 	if mode&0o022 != 0 {
-		return misconfigured("others may write %s (mode %04o); chmod go-w %s", c.path, mode, c.path)
+		return exit.Misconfigured("others may write %s (mode %04o); chmod go-w %s", c.path, mode, c.path)
 	}
 	for _, s := range c.settings {
 		if mode&0o077 != 0 && hasPassword(s.value) {
-			return misconfigured("%s: %s has a password, and others may read the file (mode %04o); chmod 600 %s", c.at(s.line), s.key, mode, c.path)
+			return exit.Misconfigured("%s: %s has a password, and others may read the file (mode %04o); chmod 600 %s", c.at(s.line), s.key, mode, c.path)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
@@ -69,7 +70,7 @@ func (a *app) inForce(f *storeFlags) (*configuration, error) {
 		if value := a.getenv(envName(key)); value != "" {
 			f := a.known[key]
 			if err := badValue(f, value, f.Value.Set(value)); err != nil {
-				return nil, usage("%s in the environment: %v", envName(key), err)
+				return nil, exit.Usage("%s in the environment: %v", envName(key), err)
 			}
 			d.Settings = append(d.Settings, settingLine{key, view.Quietly(value), envName(key)})
 			continue

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 )
@@ -47,7 +48,7 @@ func (a *app) deadlocks(f *storeFlags) error {
 			a.tell("no deadlock" + at(c))
 			return nil
 		}
-		return &failure{code: exitBusy, outcome: outcomeBusy, err: fmt.Errorf("%d found; hasp release --force breaks one", len(found))}
+		return &exit.Failure{Code: exit.CodeBusy, Outcome: exit.OutcomeBusy, Err: fmt.Errorf("%d found; hasp release --force breaks one", len(found))}
 	})
 }
 

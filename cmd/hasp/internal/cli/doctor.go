@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
@@ -61,7 +62,7 @@ func (a *app) doctor(f *storeFlags, t *trustFlags) error {
 	defer client.Close()
 	d := diagnosis{Store: client.Backend().String(), Connected: millis(time.Since(began)), Findings: []driver.Finding{}}
 	if err := d.examine(ctx, client); err != nil {
-		return fail(interruption(ctx, err))
+		return exit.Of(interruption(ctx, err))
 	}
 	if other := otherDir(runtime.GOOS, os.Geteuid(), a.getenv, homeDir); f.store.assumed && other != "" {
 		d.Findings = append(d.Findings, driver.Finding{
@@ -80,7 +81,7 @@ func (a *app) doctor(f *storeFlags, t *trustFlags) error {
 	}
 	for _, finding := range d.Findings {
 		if finding.Level == driver.Bad {
-			return misconfigured("this store breaks a promise; see the findings")
+			return exit.Misconfigured("this store breaks a promise; see the findings")
 		}
 	}
 	return nil
@@ -102,7 +103,7 @@ func (d *diagnosis) examine(ctx context.Context, client *hasp.Client) error {
 	if x, ok := client.Backend().(driver.Diagnoser); ok {
 		found, err := x.Diagnose(ctx)
 		if err != nil && !errors.Is(err, driver.ErrUnsupported) {
-			return fmt.Errorf("examine %s: %w", d.Store, within{err})
+			return fmt.Errorf("examine %s: %w", d.Store, exit.Within(err))
 		}
 		d.Findings = append(d.Findings, found...)
 	}

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 )
@@ -50,7 +52,7 @@ code 1 if there is none.
 	fs.BoolVar(&f.once, "once", false, "with --observe: say who leads now, and end")
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
 		if f.once && !f.observe {
-			return usage("--once goes with --observe")
+			return exit.Usage("--once goes with --observe")
 		}
 		observe := a.observe
 		if f.once {
@@ -65,7 +67,7 @@ code 1 if there is none.
 
 func (a *app) elect(cmd *cobra.Command, args []string, f *electFlags) error {
 	if len(f.value) > 1024 {
-		return usage("--value must be at most 1024 bytes")
+		return exit.Usage("--value must be at most 1024 bytes")
 	}
 	if err := checkText("--note", f.note); err != nil {
 		return err
@@ -75,16 +77,16 @@ func (a *app) elect(cmd *cobra.Command, args []string, f *electFlags) error {
 		return err
 	}
 	r := e.report
-	sigs := catchSignals()
-	defer sigs.close()
-	ctx, stop := sigs.until(context.Background())
+	sigs := signals.Catch()
+	defer sigs.Close()
+	ctx, stop := sigs.Until(context.Background())
 	client, err := a.openAlways(ctx, &f.storeFlags, r.trying, append(f.trustFlags.options(), hasp.WithObserver(r))...)
 	if in := stop(); in != nil && err == nil {
 		client.Close()
 		err = in
 	}
 	if err != nil {
-		return r.done(record{}, asked(fail(err)))
+		return r.done(record{}, asked(exit.Of(err)))
 	}
 	defer client.Close()
 	r.store = client.Backend().String()
@@ -98,7 +100,7 @@ type candidate struct {
 	app     *app
 	client  *hasp.Client
 	flags   *electFlags
-	signals *signals
+	signals *signals.Signals
 	pause   time.Duration // before the next campaign
 }
 
@@ -130,10 +132,10 @@ func (c *candidate) campaign() error {
 			// its start. A user who has mistyped the address reads it here.
 			r.trying(err)
 		} else {
-			return r.done(record{}, asked(fail(err)))
+			return r.done(record{}, asked(exit.Of(err)))
 		}
 		if err := c.rest(); err != nil {
-			return r.done(record{}, asked(fail(err)))
+			return r.done(record{}, asked(exit.Of(err)))
 		}
 	}
 }
@@ -142,12 +144,12 @@ func (c *candidate) campaign() error {
 // hasp serve and hasp hold do: it is a service, and systemd calls a unit failed that exits with 143.
 // flock dies of the signal, which no program with something to clean up can. What the command makes
 // of the signal stays: its exit code, or that it had to be killed.
-func asked(f *failure) *failure {
-	if f == nil || f.outcome == outcomeSignaled && slices.Contains(endSignals, os.Signal(syscall.Signal(f.code-exitSignal))) {
+func asked(f *exit.Failure) *exit.Failure {
+	if f == nil || f.Outcome == exit.OutcomeSignaled && slices.Contains(signals.End, os.Signal(syscall.Signal(f.Code-exit.CodeSignal))) {
 		return nil
 	}
-	if f.outcome == outcomeInterrupted {
-		f.code = exitOK
+	if f.Outcome == exit.OutcomeInterrupted {
+		f.Code = exit.CodeOK
 	}
 	return f
 }
@@ -183,7 +185,7 @@ func (c *candidate) lead(term *hasp.Term, requests <-chan hasp.Owner) (again boo
 
 // win waits until this candidate leads.
 func (c *candidate) win(election *hasp.Election) (*hasp.Term, error) {
-	ctx, stop := c.signals.until(context.Background())
+	ctx, stop := c.signals.Until(context.Background())
 	var term *hasp.Term
 	err := c.app.checkNested(ctx, c.client, c.report.name)
 	if err == nil {
@@ -207,7 +209,7 @@ func (c *candidate) rest() error {
 		return nil
 	}
 	c.pause = min(max(2*c.pause, pauseFirst), pauseMost)
-	ctx, stop := c.signals.until(context.Background())
+	ctx, stop := c.signals.Until(context.Background())
 	sleep(ctx, c.pause)
 	return stop()
 }
@@ -217,10 +219,10 @@ func describeEnd(end ending) string {
 	switch {
 	case f == nil:
 		return "the command has ended with exit code 0"
-	case f.err != nil:
+	case f.Err != nil:
 		return f.Error()
 	case end.status.Signal != 0:
-		return "the command was killed by " + signalName(end.status.Signal)
+		return "the command was killed by " + signals.Name(end.status.Signal)
 	}
 	return fmt.Sprintf("the command has ended with exit code %d", end.status.Code)
 }

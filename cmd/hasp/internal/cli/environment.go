@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
@@ -58,7 +59,7 @@ func (a *app) checkNested(ctx context.Context, c *hasp.Client, name string) erro
 			return err
 		}
 		if slices.ContainsFunc(q.Holders, h.is) {
-			return misconfigured("%w: this command runs under the lock %q itself, and would wait for its own end; remove the inner hasp run or give it another name",
+			return exit.Misconfigured("%w: this command runs under the lock %q itself, and would wait for its own end; remove the inner hasp run or give it another name",
 				hasp.ErrDeadlock, view.Clean(name))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/memlock"
 )
@@ -44,7 +45,7 @@ func TestEvictionIsShown(t *testing.T) {
 				streams: streams{stdin: os.Stdin, stdout: &out, stderr: &errs}, connect: connect,
 				settings: settings{getenv: func(string) string { return "" }, environ: func() []string { return nil }},
 			}
-			if code := a.run(append(args, "--store", url)); code != exitOK {
+			if code := a.run(append(args, "--store", url)); code != exit.CodeOK {
 				t.Fatalf("%q: exit code %d, %s", args, code, errs.String())
 			}
 			return errs.String()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/exporter"
 	"github.com/hasplock/hasp/driver"
@@ -76,13 +77,13 @@ func (f *exporterFlags) check(names []string) error {
 	_, _, err := net.SplitHostPort(f.listen)
 	switch {
 	case err != nil:
-		return usage("--listen: %s is not an address such as 127.0.0.1:9747", view.Quote(f.listen))
+		return exit.Usage("--listen: %s is not an address such as 127.0.0.1:9747", view.Quote(f.listen))
 	case f.maxNames < 1:
-		return usage("--max-names must be greater than zero")
+		return exit.Usage("--max-names must be greater than zero")
 	case len(names) > f.maxNames:
-		return usage("%d names are more than --max-names (%d)", len(names), f.maxNames)
+		return exit.Usage("%d names are more than --max-names (%d)", len(names), f.maxNames)
 	case len(names) > 0 && f.prefix != "":
-		return usage("--prefix and names exclude each other")
+		return exit.Usage("--prefix and names exclude each other")
 	}
 	return nil
 }
@@ -100,7 +101,7 @@ func (a *app) serveMetrics(names []string, f *exporterFlags) error {
 			}
 			if _, lists := c.Backend().(driver.Namer); !lists {
 				_ = c.Close()
-				return nil, misconfigured("%s cannot list its names: say which, as in hasp exporter NAME", c.Backend())
+				return nil, exit.Misconfigured("%s cannot list its names: say which, as in hasp exporter NAME", c.Backend())
 			}
 			return c, nil
 		},
@@ -109,14 +110,14 @@ func (a *app) serveMetrics(names []string, f *exporterFlags) error {
 	defer e.Close()
 	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {
-		return misconfigured("--listen: %w", err)
+		return exit.Misconfigured("--listen: %w", err)
 	}
 	defer listener.Close()
 	// A first look tells a mistake in the settings before Prometheus does. A store that is down is
 	// none: it may start after us.
-	if _, err := e.Scrape(ctx); ctx.Err() == nil && err != nil && fail(err).code == exitConfig {
-		f := fail(err)
-		f.told = true
+	if _, err := e.Scrape(ctx); ctx.Err() == nil && err != nil && exit.Of(err).Code == exit.CodeConfig {
+		f := exit.Of(err)
+		f.Told = true
 		return f
 	}
 	a.tell(fmt.Sprintf("metrics of %s at http://%s/metrics", view.Clean(label), listener.Addr()))
@@ -141,13 +142,13 @@ func (a *app) serve(ctx context.Context, h http.Handler, l net.Listener, timeout
 	go func() { ended <- s.Serve(l) }()
 	select {
 	case err := <-ended:
-		return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("serve: %w", err)}
+		return &exit.Failure{Code: exit.CodeInternal, Outcome: exit.OutcomeInternal, Err: fmt.Errorf("serve: %w", err)}
 	case <-ctx.Done():
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("serve: %w", err)}
+		return &exit.Failure{Code: exit.CodeInternal, Outcome: exit.OutcomeInternal, Err: fmt.Errorf("serve: %w", err)}
 	}
 	return nil
 }

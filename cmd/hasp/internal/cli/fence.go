@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"strconv"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/fencing"
 	"github.com/hasplock/hasp/fencing/filefence"
@@ -28,7 +30,7 @@ writes only if the resource has seen no greater fencing token.`,
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		return usage("hasp fence knows no %s; see: hasp fence --help", view.Quote(args[0]))
+		return exit.Usage("hasp fence knows no %s; see: hasp fence --help", view.Quote(args[0]))
 	})
 }
 
@@ -49,7 +51,7 @@ func (f *fenceFlags) fromRun(fs *pflag.FlagSet, getenv func(string) string) erro
 	if token := getenv("HASP_TOKEN"); token != "" && !fs.Changed("token") {
 		var err error
 		if f.token, err = strconv.ParseUint(token, 10, 64); err != nil {
-			return usage("HASP_TOKEN in the environment: %s is no token", view.Quote(token))
+			return exit.Usage("HASP_TOKEN in the environment: %s is no token", view.Quote(token))
 		}
 	}
 	return nil
@@ -85,19 +87,19 @@ the others give up after --wait (exit code 75) and write nothing.`,
 	c.Flags().VarP(&f.wait, "wait", "w", "wait at most so long for another that is writing the file")
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 || args[0] == "" {
-			return usage("fence file takes one path: %s", cmd.UseLine())
+			return exit.Usage("fence file takes one path: %s", cmd.UseLine())
 		}
 		if err := f.fromRun(cmd.Flags(), a.getenv); err != nil {
 			return err
 		}
 		if (f.name == "" || f.token == 0) && a.getenv("HASP_HOLDER_1") != "" {
-			return usage(`say which of the locks protects the file, as in --name "$HASP_NAME_1" --token "$HASP_TOKEN_1"`)
+			return exit.Usage(`say which of the locks protects the file, as in --name "$HASP_NAME_1" --token "$HASP_TOKEN_1"`)
 		}
 		if f.name == "" || f.token == 0 {
-			return usage("no lock or no token: run this under hasp run on a store that has tokens, or give --name and --token")
+			return exit.Usage("no lock or no token: run this under hasp run on a store that has tokens, or give --name and --token")
 		}
 		if err := fencing.Check(f.name, f.token); err != nil {
-			return usage("%v", err)
+			return exit.Usage("%v", err)
 		}
 		if err := a.fenceFile(args[0], f); err != nil {
 			return fenceFailure(err)
@@ -131,17 +133,17 @@ func (a *app) input(ctx context.Context) io.Reader {
 }
 
 // fenceFailure gives the errors of fencing their exit codes.
-func fenceFailure(err error) *failure {
-	var in interrupted
+func fenceFailure(err error) *exit.Failure {
+	var in signals.Interrupted
 	switch {
 	case errors.As(err, &in):
-		return fail(err)
+		return exit.Of(err)
 	case errors.Is(err, fencing.ErrStale):
-		return &failure{code: exitLost, outcome: outcomeLost, err: err}
+		return &exit.Failure{Code: exit.CodeLost, Outcome: exit.OutcomeLost, Err: err}
 	case errors.Is(err, filefence.ErrBlocked):
-		return &failure{code: exitBusy, outcome: outcomeBusy, err: err}
+		return &exit.Failure{Code: exit.CodeBusy, Outcome: exit.OutcomeBusy, Err: err}
 	case errors.Is(err, fencing.ErrInvalid), errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
-		return &failure{code: exitConfig, outcome: outcomeConfig, err: err}
+		return &exit.Failure{Code: exit.CodeConfig, Outcome: exit.OutcomeConfig, Err: err}
 	}
-	return &failure{code: exitInternal, outcome: outcomeInternal, err: err}
+	return &exit.Failure{Code: exit.CodeInternal, Outcome: exit.OutcomeInternal, Err: err}
 }

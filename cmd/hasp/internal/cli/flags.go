@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/pflag"
 )
@@ -69,10 +70,10 @@ func (f *lockFlags) addWaiting(fs *pflag.FlagSet) {
 
 func (f *lockFlags) check() error {
 	if f.shared && f.permits.n > 0 {
-		return usage("--shared and --permits exclude each other: a name is a read-write lock or a semaphore")
+		return exit.Usage("--shared and --permits exclude each other: a name is a read-write lock or a semaphore")
 	}
 	if f.noWait && f.wait.d > 0 {
-		return usage("--no-wait and --wait exclude each other")
+		return exit.Usage("--no-wait and --wait exclude each other")
 	}
 	if f.wait.set && f.wait.d == 0 { // as in flock -w 0; not "for ever", which is the default
 		f.noWait = true
@@ -92,7 +93,7 @@ func (f *lockFlags) most() duration {
 // asked for, and bad usage must be refused before the store is opened.
 func checkText(flag, text string) error {
 	if len(text) > 1024 || strings.ContainsRune(text, 0) || strings.ToValidUTF8(text, "") != text {
-		return usage("%s must be at most 1024 bytes of UTF-8", flag)
+		return exit.Usage("%s must be at most 1024 bytes of UTF-8", flag)
 	}
 	return nil
 }
@@ -131,7 +132,7 @@ type holdFlags struct {
 
 func (f *holdFlags) add(fs *pflag.FlagSet) {
 	f.maxHold.min = 1
-	f.busyCode.code = exitBusy
+	f.busyCode.code = exit.CodeBusy
 	fs.Var(&f.maxHold, "max-hold", "stop the command (TERM, then KILL) when it has held the lock so long; exit code 124")
 	fs.Var(&f.minHold, "min-hold", "hold the lock at least so long, if the command ends earlier; a signal or the death of hasp ends that")
 	fs.BoolVar(&f.withParent, "with-parent", false, "end with the process that started hasp: stop the command (TERM, then KILL), or leave the queue")
@@ -141,13 +142,13 @@ func (f *holdFlags) add(fs *pflag.FlagSet) {
 
 func (f *holdFlags) check(fs *pflag.FlagSet) error {
 	if f.maxHold.set && f.minHold.d > f.maxHold.d {
-		return usage("--min-hold (%s) cannot be longer than --max-hold (%s)", f.minHold.d, f.maxHold.d)
+		return exit.Usage("--min-hold (%s) cannot be longer than --max-hold (%s)", f.minHold.d, f.maxHold.d)
 	}
 	if f.skipOK && fs.Changed("busy-code") {
-		return usage("--skip-ok and --busy-code exclude each other")
+		return exit.Usage("--skip-ok and --busy-code exclude each other")
 	}
 	if f.skipOK {
-		f.busyCode.code = exitOK
+		f.busyCode.code = exit.CodeOK
 	}
 	return nil
 }
@@ -190,7 +191,7 @@ func flagsFromEnv(fs *pflag.FlagSet, getenv func(string) string) error {
 			return
 		}
 		if err := fs.Set(f.Name, value); err != nil {
-			failed = usage("%s in the environment: %s", envName(f.Name), describeFlagError(err))
+			failed = exit.Usage("%s in the environment: %s", envName(f.Name), describeFlagError(err))
 		}
 	})
 	return failed
@@ -203,7 +204,7 @@ func refuseEmpty(fs *pflag.FlagSet) (err error) {
 	fs.Visit(func(f *pflag.Flag) {
 		text := slices.Contains([]string{"string", "stringSlice", "stringArray"}, f.Value.Type())
 		if text && f.Name != "note" && strings.Trim(f.Value.String(), `[]"`) == "" {
-			err = usage("--%s is empty: give it a value, or leave it out", f.Name)
+			err = exit.Usage("--%s is empty: give it a value, or leave it out", f.Name)
 		}
 	})
 	return err
@@ -251,7 +252,7 @@ func checkTTL(fs *pflag.FlagSet) error {
 	if d <= longestTTL {
 		return nil
 	}
-	return usage("%s is %s: if the holder crashes, others wait for so long. A lock is renewed while its holder lives; add --allow-long-ttl if more than %s is meant",
+	return exit.Usage("%s is %s: if the holder crashes, others wait for so long. A lock is renewed while its holder lives; add --allow-long-ttl if more than %s is meant",
 		where, d, longestTTL)
 }
 

@@ -6,10 +6,10 @@ import (
 	"io"
 	"strings"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
 // helpCommand is hasp help. cobra's own ends with 0 after a word that is no command.
@@ -48,7 +48,7 @@ func refuseUnknown(parent *cobra.Command) {
 }
 
 func unknownCommand(parent *cobra.Command, args []string) error {
-	return usage("unknown command %s%s; see: %s --help", view.Quote(strings.Join(args, " ")), suggestion(parent, args[0]), parent.CommandPath())
+	return exit.Usage("unknown command %s%s; see: %s --help", view.Quote(strings.Join(args, " ")), suggestion(parent, args[0]), parent.CommandPath())
 }
 
 // helpWriter is where cobra writes help: it does not look at what Write returns.

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
@@ -80,7 +81,7 @@ func namesOf(cmd *cobra.Command, args, locks []string) ([]string, error) {
 		return []string{name}, err
 	}
 	if len(args) > 0 {
-		return nil, usage("give all names by -l, or one as NAME: %s is without -l", view.Quote(args[0]))
+		return nil, exit.Usage("give all names by -l, or one as NAME: %s is without -l", view.Quote(args[0]))
 	}
 	return locks, checkNames(locks)
 }
@@ -104,7 +105,7 @@ func (a *app) hold(names []string, f *runFlags) error {
 	defer stop()
 	client, held, err := a.get(ctx, names, f.holdNote(), f, r, nil)
 	if err != nil {
-		return r.done(record{}, fail(err))
+		return r.done(record{}, exit.Of(err))
 	}
 	defer client.Close()
 
@@ -132,7 +133,7 @@ func (a *app) hold(names []string, f *runFlags) error {
 		err = notPrinted(perr)
 	}
 	if err != nil {
-		return r.done(record{}, fail(err))
+		return r.done(record{}, exit.Of(err))
 	}
 	return r.done(record{}, nil)
 }
@@ -165,6 +166,6 @@ func (a *app) holdUntil(ctx context.Context, l anyLease, name string, out *outpu
 
 var errInput = errors.New("standard input cannot be read")
 
-func unreadable(err error) *failure {
-	return usage("%w: %v; hold needs one that stays open for as long as the lock is to be held", errInput, err)
+func unreadable(err error) *exit.Failure {
+	return exit.Usage("%w: %v; hold needs one that stays open for as long as the lock is to be held", errInput, err)
 }

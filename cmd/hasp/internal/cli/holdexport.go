@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -44,11 +45,11 @@ func (f *exportFlags) check(fs *pflag.FlagSet, args []string) error {
 	})
 	switch {
 	case !f.export && stray:
-		return usage("--pid, --max-hold and --on-lost go with --export")
+		return exit.Usage("--pid, --max-hold and --on-lost go with --export")
 	case f.pid < 0:
-		return usage("--pid is a process's number, or 0")
+		return exit.Usage("--pid is a process's number, or 0")
 	case f.given && f.pid == 0 && !f.maxHold.set:
-		return usage("--pid 0 needs --max-hold: without a process or a time the lock would be held for ever")
+		return exit.Usage("--pid 0 needs --max-hold: without a process or a time the lock would be held for ever")
 	}
 	if f.given && !fs.Lookup("on-lost").Changed {
 		f.onLost = reaction{most: "stop", text: "ignore"} // it may be the runner of all jobs
@@ -123,7 +124,7 @@ func otherShell(w io.Writer, k kept, bound int) {
 		"name the shell: hasp hold --export --pid $$", view.Clean(k.Name), bound)
 	_, _ = fmt.Fprintf(w, "%s=%s %s release --mine >/dev/null 2>&1 || :;\nprintf '%%s\\n' %s >&2;\n",
 		holdVariable, shellQuote(k.Socket), shellQuote(os.Args[0]), shellQuote(text)) // into memory
-	noLock(w, exitConfig)
+	noLock(w, exit.CodeConfig)
 }
 
 // all are the locks, however they were named.
@@ -191,7 +192,7 @@ func stateOf(l *commandLease, name, store string) kept {
 		k.Locks = l.locks()
 	}
 	if err := l.Err(); err != nil {
-		k.State, k.Message, k.Exit = "lost", err.Error(), exitLost
+		k.State, k.Message, k.Exit = "lost", err.Error(), exit.CodeLost
 	}
 	return k
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/bound"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
 )
 
@@ -47,13 +48,13 @@ const (
 func (a *app) holdExported(x *exportFlags) error {
 	b, err := bindFor(x)
 	if err != nil {
-		return usage("%v", err)
+		return exit.Usage("%v", err)
 	}
 	ctx, stop := interruptible()
 	defer stop()
 	c, err := a.startKeeper(b)
 	if err != nil {
-		return &failure{code: exitInternal, outcome: outcomeInternal, err: err}
+		return &exit.Failure{Code: exit.CodeInternal, Outcome: exit.OutcomeInternal, Err: err}
 	}
 	answered := make(chan []byte, 1)
 	go func() {
@@ -70,7 +71,7 @@ func (a *app) holdExported(x *exportFlags) error {
 		c.words.Close()
 		err := c.Wait()
 		if ctx.Err() != nil {
-			return fail(interruption(ctx, ctx.Err()))
+			return exit.Of(interruption(ctx, ctx.Err()))
 		}
 		return keeperFailed(c.ProcessState.ExitCode(), err)
 	}
@@ -86,7 +87,7 @@ func (a *app) holdExported(x *exportFlags) error {
 	}
 	if err != nil {
 		_ = c.say(wordDrop) // an error means that it is dead
-		return fail(err)
+		return exit.Of(err)
 	}
 	return nil
 }
@@ -103,11 +104,11 @@ func bindFor(x *exportFlags) (*bound.Process, error) {
 }
 
 // keeperFailed gives the holder's end its exit code. It has said why.
-func keeperFailed(code int, err error) *failure {
+func keeperFailed(code int, err error) *exit.Failure {
 	if code > 0 {
-		return &failure{code: code, err: err, told: true}
+		return &exit.Failure{Code: code, Err: err, Told: true}
 	}
-	return &failure{code: exitInternal, outcome: outcomeInternal, err: errors.Join(errors.New("the background holder has died"), err)}
+	return &exit.Failure{Code: exit.CodeInternal, Outcome: exit.OutcomeInternal, Err: errors.Join(errors.New("the background holder has died"), err)}
 }
 
 // keeperProcess is a background holder, as seen by the hasp that starts it.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
@@ -62,7 +63,7 @@ func (j *job) lost() {
 	switch {
 	case p.ends(): // the failure says it
 	case p.signal != 0:
-		j.sayLoss("the command was sent " + signalName(p.signal))
+		j.sayLoss("the command was sent " + signals.Name(p.signal))
 	default:
 		j.sayLoss("the command runs on")
 	}
@@ -168,7 +169,7 @@ func (j *job) requested(by hasp.Owner) {
 		does = "the command runs on"
 	default:
 		j.send(p.signal)
-		does = "the command was sent " + signalName(p.signal)
+		does = "the command was sent " + signals.Name(p.signal)
 	}
 	j.report.write(record{Event: "asked", By: &by, Message: by.Asks})
 	j.report.say("%s asks for %q: %s; %s", view.Owner(by), j.report.name, view.Clean(by.Asks), does)

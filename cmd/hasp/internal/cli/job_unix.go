@@ -9,7 +9,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
@@ -57,7 +59,7 @@ func (t *task) run() ending {
 	j.end.ignoreLoss = j.flags.onLost.ignores()
 	// The grant may be old already: between it and here this process may have been stopped.
 	if err := j.lease.Err(); err != nil {
-		j.end.notStarted = fail(err)
+		j.end.notStarted = exit.Of(err)
 		return j.end
 	}
 	g, err := group.Start(j.path, j.argv, j.env, j.flags.waitDaemons)
@@ -90,7 +92,7 @@ func (j *job) loop() {
 				return
 			}
 			j.event(e)
-		case sig := <-j.signals.ch:
+		case sig := <-j.signals.C:
 			j.forward(sig.(syscall.Signal))
 		case by := <-j.requests:
 			j.requested(by)
@@ -114,7 +116,7 @@ func (j *job) loop() {
 		case <-j.orphaned:
 			j.orphaned, j.end.ended = nil, true
 			j.terminate()
-			j.report.say("%v; stopping the command", errOrphaned)
+			j.report.say("%v; stopping the command", signals.ErrOrphaned)
 		case <-j.killAt:
 			j.killAt = nil
 			j.kill()
@@ -148,13 +150,13 @@ func (j *job) sayLeft() {
 // work, and a shell that waits for it would not pass anything on.
 func (j *job) forward(sig syscall.Signal) {
 	j.send(sig)
-	j.report.detail("forwarding %s", signalName(sig))
+	j.report.detail("forwarding %s", signals.Name(sig))
 	switch {
-	case sig == stopSignal:
+	case sig == signals.Stop:
 		j.suspended = true
 		j.stopAt = time.After(stopPatience)
 		return
-	case slices.Contains(endSignals, os.Signal(sig)):
+	case slices.Contains(signals.End, os.Signal(sig)):
 		j.end.ended = true
 	default:
 		return
@@ -188,7 +190,7 @@ func (j *job) event(e group.Event) {
 		j.report.say("the command had no guardian, which kills it if hasp is killed with -9; another one has been started")
 	case group.Stopped:
 		switch {
-		case j.suspended, e.Signal == stopSignal:
+		case j.suspended, e.Signal == signals.Stop:
 			j.suspend(false)
 		case e.Signal == syscall.SIGTTIN || e.Signal == syscall.SIGTTOU:
 			// It wants the terminal. If hasp cannot lend it, hasp is a background job, and stops as

@@ -18,6 +18,8 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/bound"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"golang.org/x/sys/unix"
 )
@@ -78,11 +80,11 @@ func (k *keeper) keep(names []string) error {
 		return err
 	}
 	k.report = r
-	sigs := catchSignals()
-	defer sigs.close()
+	sigs := signals.Catch()
+	defer sigs.Close()
 	client, held, err := k.acquire(sigs, names)
 	if err != nil {
-		return r.done(record{}, fail(err))
+		return r.done(record{}, exit.Of(err))
 	}
 	defer client.Close()
 	held.numbered = len(k.flags.locks) > 0
@@ -90,21 +92,21 @@ func (k *keeper) keep(names []string) error {
 	k.why = sync.OnceValue(func() error { return explainLoss(client, held, k.lease.Err()) })
 	state, err := k.hold(sigs)
 	if err != nil {
-		return r.done(record{}, fail(err))
+		return r.done(record{}, exit.Of(err))
 	}
-	return r.done(record{}, &failure{code: state.Exit, err: errors.New(state.Message), told: true})
+	return r.done(record{}, &exit.Failure{Code: state.Exit, Err: errors.New(state.Message), Told: true})
 }
 
 // acquire waits for the lock for as long as the hasp that has started us lives.
-func (k *keeper) acquire(sigs *signals, names []string) (*hasp.Client, *commandLease, error) {
-	ctx, stop := sigs.until(context.Background())
+func (k *keeper) acquire(sigs *signals.Signals, names []string) (*hasp.Client, *commandLease, error) {
+	ctx, stop := sigs.Until(context.Background())
 	ctx, cancel := context.WithCancelCause(ctx)
 	acquired := make(chan struct{})
 	orphaned := make(chan bool, 1)
 	go func() {
 		select {
 		case <-k.words: // too early for any word: the pipe has ended
-			cancel(interrupted{signal: syscall.SIGHUP})
+			cancel(signals.Interrupted{Signal: syscall.SIGHUP})
 			orphaned <- true
 		case <-acquired:
 			orphaned <- false
@@ -115,7 +117,7 @@ func (k *keeper) acquire(sigs *signals, names []string) (*hasp.Client, *commandL
 	in := stop()
 	switch {
 	case <-orphaned:
-		in = &failure{code: exitSignal + int(syscall.SIGHUP), outcome: outcomeInterrupted, err: interrupted{signal: syscall.SIGHUP}, told: true}
+		in = &exit.Failure{Code: exit.CodeSignal + int(syscall.SIGHUP), Outcome: exit.OutcomeInterrupted, Err: signals.Interrupted{Signal: syscall.SIGHUP}, Told: true}
 	case in == nil:
 		return client, held, err
 	}
@@ -126,10 +128,10 @@ func (k *keeper) acquire(sigs *signals, names []string) (*hasp.Client, *commandL
 }
 
 // hold tells of the lock and keeps it. It returns the state in which it ends.
-func (k *keeper) hold(sigs *signals) (kept, error) {
+func (k *keeper) hold(sigs *signals.Signals) (kept, error) {
 	socket, err := listenPrivately()
 	if err != nil {
-		return kept{}, misconfigured("no place for the socket of the background holder: %w", err)
+		return kept{}, exit.Misconfigured("no place for the socket of the background holder: %w", err)
 	}
 	defer socket.close()
 	state := stateOf(k.lease, k.report.name, k.report.store)
@@ -147,7 +149,7 @@ func (k *keeper) hold(sigs *signals) (kept, error) {
 	return k.loop(sigs), nil
 }
 
-func (k *keeper) loop(sigs *signals) kept {
+func (k *keeper) loop(sigs *signals.Signals) kept {
 	var unbound <-chan struct{}
 	if k.bound != nil {
 		unbound = k.bound.Ended()
@@ -156,7 +158,7 @@ func (k *keeper) loop(sigs *signals) kept {
 	if m := k.export.maxHold.d; m > 0 {
 		overdue = time.After(time.Until(k.report.acquired.Add(m)))
 	}
-	ctx, stop := sigs.until(context.Background())
+	ctx, stop := sigs.Until(context.Background())
 	defer func() { _ = stop() }()
 	lost := k.lease.Lost()
 	for {
@@ -206,10 +208,10 @@ func (k *keeper) tellLoss() {
 		return
 	}
 	if err := k.bound.Signal(sig); err != nil { // before the store is asked
-		k.report.say("%v; process %d could not be sent %s: %v", k.why(), k.bound.PID, signalName(sig), err)
+		k.report.say("%v; process %d could not be sent %s: %v", k.why(), k.bound.PID, signals.Name(sig), err)
 		return
 	}
-	k.report.say("%v; process %d was sent %s", k.why(), k.bound.PID, signalName(sig))
+	k.report.say("%v; process %d was sent %s", k.why(), k.bound.PID, signals.Name(sig))
 }
 
 // state describes the lock. Of a lost one the message says why; tellLoss has asked for that.
@@ -231,7 +233,7 @@ func (k *keeper) release() kept {
 	case err == nil:
 		state.State = "released"
 	case errors.Is(err, hasp.ErrLost):
-		state.State, state.Exit = "lost", exitLost
+		state.State, state.Exit = "lost", exit.CodeLost
 		if state.Message == "" {
 			state.Message = err.Error() // only the release has found out
 		}

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/queues"
 	"github.com/hasplock/hasp/driver"
@@ -98,7 +99,7 @@ func (a *app) askingEach(f *storeFlags, do func(context.Context, *hasp.Client) e
 	}
 	defer client.Close()
 	if err := do(ctx, client); err != nil {
-		return fail(interruption(ctx, err))
+		return exit.Of(interruption(ctx, err))
 	}
 	return nil
 }
@@ -170,7 +171,7 @@ func (a *app) who(name string, f *storeFlags, held bool) error {
 		}
 		var no error
 		if held && len(q.Holders) == 0 {
-			no = &failure{code: exitNo, outcome: outcomeNo, err: fmt.Errorf("%q is not held", view.Clean(name)), told: true}
+			no = &exit.Failure{Code: exit.CodeNo, Outcome: exit.OutcomeNo, Err: fmt.Errorf("%q is not held", view.Clean(name)), Told: true}
 		}
 		if f.json {
 			return cmp.Or(a.printJSON(queueLine{q, c.Backend().String()}), no)

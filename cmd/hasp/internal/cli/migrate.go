@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
 )
@@ -43,7 +44,7 @@ Stores that need no tables say so (exit code 78).`,
 	c.Flags().StringVar(&role, "grant", "", "also let this role use the tables (PostgreSQL)")
 	return a.verb(c, with(noWord, func(string) error {
 		if show && role != "" {
-			return usage("--print changes nothing, so not with --grant; what it prints ends with the grants")
+			return exit.Usage("--print changes nothing, so not with --grant; what it prints ends with the grants")
 		}
 		return a.migrate(&f, show, role)
 	}))

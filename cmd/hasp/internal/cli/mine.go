@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -30,7 +31,7 @@ func (a *app) mineOf(cmd *cobra.Command, args []string, word string, asJSON bool
 		}
 	})
 	if given != "" {
-		return usage("--mine and --%s exclude each other", given)
+		return exit.Usage("--mine and --%s exclude each other", given)
 	}
 	slices.Sort(args)
 	return a.mine(word, slices.Compact(args), asJSON)
@@ -42,7 +43,7 @@ func (a *app) mineOf(cmd *cobra.Command, args []string, word string, asJSON bool
 func (a *app) mine(word string, names []string, asJSON bool) error {
 	sockets := strings.FieldsFunc(a.getenv(holdVariable), func(r rune) bool { return r == ':' })
 	if len(sockets) == 0 {
-		return usage("%s is not set: this shell holds no lock; see: hasp hold --help", holdVariable)
+		return exit.Usage("%s is not set: this shell holds no lock; see: hasp hold --help", holdVariable)
 	}
 	type answer struct {
 		socket string
@@ -61,7 +62,7 @@ func (a *app) mine(word string, names []string, asJSON bool) error {
 		case err == nil && len(names) > 0 && len(named) == 0:
 			continue
 		case err == nil && word == wordRelease && len(names) > 0 && len(named) < len(k.all()):
-			return usage("%q are held together, and released together: name all of them", view.Clean(k.Name))
+			return exit.Usage("%q are held together, and released together: name all of them", view.Clean(k.Name))
 		}
 		answers = append(answers, answer{socket, k, err})
 	}
@@ -72,10 +73,10 @@ func (a *app) mine(word string, names []string, asJSON bool) error {
 	}
 	for _, name := range names {
 		if !found[name] && !slices.ContainsFunc(answers, func(a answer) bool { return a.err != nil }) {
-			return usage("this shell holds no lock %q", view.Clean(name))
+			return exit.Usage("this shell holds no lock %q", view.Clean(name))
 		}
 	}
-	var worst *failure
+	var worst *exit.Failure
 	for _, h := range answers {
 		if h.err == nil && word != wordState {
 			h.kept, h.err = askKeeper(h.socket, word)
@@ -92,18 +93,18 @@ func (a *app) mine(word string, names []string, asJSON bool) error {
 
 // tellMine says what a background holder has answered. One that does not answer has died, and its
 // lock with it, or has given it back before.
-func (a *app) tellMine(k kept, err error, asJSON bool) *failure {
+func (a *app) tellMine(k kept, err error, asJSON bool) *exit.Failure {
 	if err != nil {
-		return &failure{code: exitLost, outcome: outcomeLost, err: fmt.Errorf("the holder of this shell's lock is gone: the lock was released before, its time was over, or the holder was killed: %w", err)}
+		return &exit.Failure{Code: exit.CodeLost, Outcome: exit.OutcomeLost, Err: fmt.Errorf("the holder of this shell's lock is gone: the lock was released before, its time was over, or the holder was killed: %w", err)}
 	}
 	if asJSON {
 		if err := a.printJSON(k); err != nil {
-			return fail(err)
+			return exit.Of(err)
 		}
 	}
 	switch {
 	case k.Exit != 0:
-		return &failure{code: k.Exit, outcome: outcomeLost, err: errors.New(k.Message), told: asJSON}
+		return &exit.Failure{Code: k.Exit, Outcome: exit.OutcomeLost, Err: errors.New(k.Message), Told: asJSON}
 	case asJSON:
 	case k.State == "held" && len(k.Locks) > 1:
 		a.tell(fmt.Sprintf("%q are held by this shell at %s", view.Clean(k.Name), view.Clean(k.Store)))

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
@@ -39,9 +40,9 @@ func (a *app) observe(name string, f *storeFlags) error {
 	for leader, err := range client.Election(name).Observe(ctx) {
 		switch {
 		case ctx.Err() != nil:
-			return fail(interruption(ctx, ctx.Err()))
+			return exit.Of(interruption(ctx, ctx.Err()))
 		case err != nil && (!seen && !isTransient(f, err) || errors.Is(err, hasp.ErrUnsupported)):
-			return fail(err)
+			return exit.Of(err)
 		case err != nil:
 			a.tell(err.Error())
 			continue
@@ -51,7 +52,7 @@ func (a *app) observe(name string, f *storeFlags) error {
 			return err
 		}
 	}
-	return fail(interruption(ctx, context.Canceled))
+	return exit.Of(interruption(ctx, context.Canceled))
 }
 
 // observeOnce tells who leads at this moment.
@@ -60,7 +61,7 @@ func (a *app) observeOnce(name string, f *storeFlags) error {
 		leader, err := c.Election(name).Leader(ctx)
 		var no error
 		if errors.Is(err, hasp.ErrNotHeld) {
-			no, err = &failure{code: exitNo, outcome: outcomeNo, err: err, told: true}, nil
+			no, err = &exit.Failure{Code: exit.CodeNo, Outcome: exit.OutcomeNo, Err: err, Told: true}, nil
 		}
 		if err != nil {
 			return err

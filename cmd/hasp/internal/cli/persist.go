@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 )
 
 // Between two attempts to reach a store. The longest is how late hasp may notice that the store is
@@ -44,7 +45,7 @@ func (a *app) persist(ctx context.Context, f *storeFlags, p persistence, attempt
 	for delay := againFirst; ; delay = min(2*delay, againMost) {
 		short := left < againFirst
 		err := attempt(left)
-		if last != nil && short && err != nil && fail(err).outcome == outcomeBusy {
+		if last != nil && short && err != nil && exit.Of(err).Outcome == exit.OutcomeBusy {
 			return last // it had no time for another answer: report the last one that is known
 		}
 		if err == nil || !isTransient(f, err) {
@@ -63,7 +64,7 @@ func (a *app) persist(ctx context.Context, f *storeFlags, p persistence, attempt
 			pause = min(pause, left)
 		}
 		if !sleep(ctx, pause) {
-			return fail(interruption(ctx, err))
+			return exit.Of(interruption(ctx, err))
 		}
 		left = max(0, time.Until(end))
 	}
@@ -75,8 +76,8 @@ func (a *app) persist(ctx context.Context, f *storeFlags, p persistence, attempt
 // the server does not know is ErrInvalid, and final. A file store refuses for what is on this
 // machine's disk, which no failover changes.
 func isTransient(f *storeFlags, err error) bool {
-	failed := fail(err)
-	return failed.outcome == outcomeUnreachable || failed.outcome == outcomeRefused && f.store.scheme() != "file"
+	failed := exit.Of(err)
+	return failed.Outcome == exit.OutcomeUnreachable || failed.Outcome == exit.OutcomeRefused && f.store.scheme() != "file"
 }
 
 // openWaiting is openOnce, repeated until the wait is over.

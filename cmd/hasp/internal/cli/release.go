@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/queues"
 	"github.com/spf13/cobra"
@@ -85,7 +86,7 @@ With --mine, give back what hasp hold --export holds for this shell.`,
 		case err != nil:
 			return err
 		case f.host != "" && len(args) > 0 && name == "":
-			return usage("the prefix is empty: leave it out if all names are meant")
+			return exit.Usage("the prefix is empty: leave it out if all names are meant")
 		case f.host != "":
 			return a.evictHost(name, &f)
 		case f.force:
@@ -98,17 +99,17 @@ With --mine, give back what hasp hold --export holds for this shell.`,
 func (f *releaseFlags) check() error {
 	switch {
 	case f.reason == "" && f.force:
-		return usage("--reason is required: it tells others later why the lock was taken away")
+		return exit.Usage("--reason is required: it tells others later why the lock was taken away")
 	case f.reason == "":
-		return usage("--reason is required: the holder decides by it whether to give the lock up")
+		return exit.Usage("--reason is required: the holder decides by it whether to give the lock up")
 	case f.host != "" && (!f.force || f.holder != ""):
-		return usage("--host goes with --force, and without --holder: it removes all entries of that host")
+		return exit.Usage("--host goes with --force, and without --holder: it removes all entries of that host")
 	case f.force && f.holder == "" && f.host == "":
-		return usage("--force needs --holder: the id that hasp who shows, so that no other entry is removed; or --host, for all entries of a host")
+		return exit.Usage("--force needs --holder: the id that hasp who shows, so that no other entry is removed; or --host, for all entries of a host")
 	case !f.force && f.holder != "":
-		return usage("--holder goes with --force: a request is for every holder of the lock")
+		return exit.Usage("--holder goes with --force: a request is for every holder of the lock")
 	case f.force && f.wait.set:
-		return usage("--force does not wait")
+		return exit.Usage("--force does not wait")
 	}
 	return checkText("--reason", f.reason)
 }
@@ -122,11 +123,11 @@ func (a *app) evict(name string, f *releaseFlags) error {
 		all := append(q.Holders, q.Waiters...)
 		i := slices.IndexFunc(all, func(e hasp.Entry) bool { return e.ID == f.holder })
 		if i < 0 {
-			return usage("%q has no entry with the id %q%s; see: hasp who %s", view.Clean(name), view.Clean(f.holder), at(c), view.Clean(name))
+			return exit.Usage("%q has no entry with the id %q%s; see: hasp who %s", view.Clean(name), view.Clean(f.holder), at(c), view.Clean(name))
 		}
 		err = a.evictEntry(ctx, c, name, all[i], f)
 		if errors.Is(err, hasp.ErrNotHeld) {
-			return usage("%q: the entry %q has just gone by itself", view.Clean(name), view.Clean(f.holder))
+			return exit.Usage("%q: the entry %q has just gone by itself", view.Clean(name), view.Clean(f.holder))
 		}
 		return err
 	})
@@ -153,15 +154,15 @@ func (a *app) evictHost(prefix string, f *releaseFlags) error {
 			n, err := a.evictHostFrom(ctx, c, name, f)
 			if taken += n; err != nil {
 				failed = append(failed, err)
-				a.tell(within{err}.Error())
+				a.tell(exit.Within(err).Error())
 			}
-			if ctx.Err() != nil || err != nil && fail(err).code == exitUnreachable {
+			if ctx.Err() != nil || err != nil && exit.Of(err).Code == exit.CodeUnreachable {
 				break
 			}
 		}
 		a.tell(fmt.Sprintf("entries of the host %q removed%s: %d", view.Clean(f.host), at(c), taken))
 		if failed != nil {
-			return fmt.Errorf("%d of %d names failed: %w", len(failed), len(names), within{failed[0]})
+			return fmt.Errorf("%d of %d names failed: %w", len(failed), len(names), exit.Within(failed[0]))
 		}
 		return nil
 	})
@@ -206,7 +207,7 @@ func (a *app) askHolder(name string, f *releaseFlags) error {
 	defer client.Close()
 	q, err := client.Inspect(ctx, name)
 	if err != nil {
-		return fail(interruption(ctx, err))
+		return exit.Of(interruption(ctx, err))
 	}
 	if len(q.Holders)+len(q.Waiters) == 0 {
 		a.tell(fmt.Sprintf("%q is free%s", view.Clean(name), at(client)))
@@ -222,12 +223,12 @@ func (a *app) askHolder(name string, f *releaseFlags) error {
 	lease, err := queues.Lock(wctx, client, q, hasp.AskHolder(f.reason), hasp.Note("release: "+note))
 	switch {
 	case err != nil && context.Cause(wctx) == errWaitOver:
-		return &failure{code: exitBusy, outcome: outcomeBusy, err: fmt.Errorf("busy: %s; it did not comply within %s", view.HeldBy(q, isMe, time.Now()), f.wait.d)}
+		return &exit.Failure{Code: exit.CodeBusy, Outcome: exit.OutcomeBusy, Err: fmt.Errorf("busy: %s; it did not comply within %s", view.HeldBy(q, isMe, time.Now()), f.wait.d)}
 	case err != nil:
-		return fail(interruption(ctx, err))
+		return exit.Of(interruption(ctx, err))
 	}
 	if err := lease.Release(ctx); err != nil {
-		return fail(interruption(ctx, err))
+		return exit.Of(interruption(ctx, err))
 	}
 	return a.printRelease(client, f, releaseLine{Event: "released", Name: name})
 }

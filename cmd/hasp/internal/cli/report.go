@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
@@ -30,11 +31,11 @@ type record struct {
 	Lines int         `json:"lines,omitempty"` // of dropped
 
 	// Of term and done.
-	Outcome     outcome `json:"outcome,omitempty"`
-	Exit        *int    `json:"exit,omitempty"` // of hasp, or what it would be
-	ChildExit   *int    `json:"child_exit,omitempty"`
-	ChildSignal string  `json:"child_signal,omitempty"`
-	Message     string  `json:"message,omitempty"`
+	Outcome     exit.Outcome `json:"outcome,omitempty"`
+	Exit        *int         `json:"exit,omitempty"` // of hasp, or what it would be
+	ChildExit   *int         `json:"child_exit,omitempty"`
+	ChildSignal string       `json:"child_signal,omitempty"`
+	Message     string       `json:"message,omitempty"`
 }
 
 // oneOf is one of several locks. Their record has no token and no holder, and all names as one
@@ -69,7 +70,7 @@ type reporter struct {
 func (a *app) report(name string, sf *storeFlags, cf *commandFlags) (*reporter, error) {
 	r := &reporter{app: a, name: name, json: sf.json, quiet: cf.quiet, verbose: cf.verbose, began: time.Now()}
 	if cf.quiet && cf.verbose {
-		return nil, usage("--quiet and --verbose exclude each other")
+		return nil, exit.Usage("--quiet and --verbose exclude each other")
 	}
 	if sf.json {
 		a.outputs[0].SetGap(r.gapRecord)
@@ -79,7 +80,7 @@ func (a *app) report(name string, sf *storeFlags, cf *commandFlags) (*reporter, 
 	}
 	status, err := a.openStatus(cf.statusFD)
 	if err != nil {
-		return nil, usage("--status-fd %d is not open for writing: %v; as in: hasp run --status-fd 3 NAME -- CMD 3>status", cf.statusFD, err)
+		return nil, exit.Usage("--status-fd %d is not open for writing: %v; as in: hasp run --status-fd 3 NAME -- CMD 3>status", cf.statusFD, err)
 	}
 	if cf.statusFD == 2 { // which has an output already, and keeps the order of all lines
 		r.status = a.stderr
@@ -145,26 +146,26 @@ func (r *reporter) held(g *commandLease) {
 }
 
 // done reports the end, and returns the error by which Main exits.
-func (r *reporter) done(end record, f *failure) error {
+func (r *reporter) done(end record, f *exit.Failure) error {
 	r.conclude("done", end, f)
 	if f == nil {
 		return nil
 	}
 	// With --json the record has just been written; the status of a command needs no message; and
 	// --quiet silences messages about the lock, not errors that a person must fix.
-	f.told = f.told || r.json || f.err == nil || r.quiet && (f.outcome == outcomeBusy || f.outcome == outcomeLost)
+	f.Told = f.Told || r.json || f.Err == nil || r.quiet && (f.Outcome == exit.OutcomeBusy || f.Outcome == exit.OutcomeLost)
 	return f
 }
 
 // conclude writes the record of an end: of hasp (done), or of a term as leader (term).
-func (r *reporter) conclude(event string, end record, f *failure) {
-	code := exitOK
+func (r *reporter) conclude(event string, end record, f *exit.Failure) {
+	code := exit.CodeOK
 	if end.Outcome == "" {
-		end.Outcome = outcomeOK
+		end.Outcome = exit.OutcomeOK
 	}
 	if f != nil {
-		code, end.Outcome = f.code, f.outcome
-		if f.err != nil {
+		code, end.Outcome = f.Code, f.Outcome
+		if f.Err != nil {
 			end.Message = f.Error()
 		}
 	}
@@ -188,13 +189,13 @@ func (r *reporter) Observe(e hasp.Event) {
 		r.detail("waiting for %q", e.Name)
 	case hasp.EventRenewed:
 		if e.Err != nil {
-			r.say("renewing %q failed, %s of trust left: %v", r.name, view.Brief(e.Remaining), within{e.Err})
+			r.say("renewing %q failed, %s of trust left: %v", r.name, view.Brief(e.Remaining), exit.Within(e.Err))
 		} else if r.holding.Load() { // the library renews places in the queue as well, and the session to the end
 			r.detail("renewed %q", r.name)
 		}
 	case hasp.EventWarning:
-		r.say("warning: %v", within{e.Err})
+		r.say("warning: %v", exit.Within(e.Err))
 	case hasp.EventRequeued:
-		r.say("the place in the queue of %q is gone, queueing again: %v", e.Name, within{e.Err})
+		r.say("the place in the queue of %q is gone, queueing again: %v", e.Name, exit.Within(e.Err))
 	}
 }

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/spf13/cobra"
 )
 
@@ -87,7 +89,7 @@ func (a *app) prepare(cmd *cobra.Command, args, locks []string, any bool, sf *st
 		return nil, r.done(record{}, errNoCommands)
 	}
 	if cf.waitDaemons && !group.SeesDetached() {
-		return nil, r.done(record{}, misconfigured("--wait-daemons: this system does not show hasp what leaves the command's process group; it needs Linux, with /proc"))
+		return nil, r.done(record{}, exit.Misconfigured("--wait-daemons: this system does not show hasp what leaves the command's process group; it needs Linux, with /proc"))
 	}
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -96,7 +98,7 @@ func (a *app) prepare(cmd *cobra.Command, args, locks []string, any bool, sf *st
 	return &plannedRun{names, argv, path, r}, nil
 }
 
-var errNoCommands = misconfigured("commands cannot be run under a lock on this system yet; hasp hold and the library can be used")
+var errNoCommands = exit.Misconfigured("commands cannot be run under a lock on this system yet; hasp hold and the library can be used")
 
 func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error {
 	if f.skipOK && !f.wait.set {
@@ -104,7 +106,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	}
 	parent := context.Background()
 	if f.withParent {
-		parent = whileParent()
+		parent = signals.WhileParent()
 	}
 	if err := errors.Join(f.lockFlags.check(), f.choiceFlags.check(cmd.Flags(), &f.lockFlags, f.locks), f.holdFlags.check(cmd.Flags())); err != nil {
 		return err
@@ -117,16 +119,16 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	if f.slots > 0 {
 		f.any = true
 		if e.names, err = slotNames(e.names[0], f.slots); err != nil {
-			return r.done(record{}, fail(err))
+			return r.done(record{}, exit.Of(err))
 		}
 	}
 	r.choosing = f.any
 	if (f.skipOK || f.minHold.set) && f.store.assumed && !a.configured() {
 		r.say("no store is named: this locks among the processes of this user on this machine alone, in %s; name one for all machines (HASP_STORE, or store in %s)", f.store.text, systemConfig)
 	}
-	sigs := catchSignals()
-	defer sigs.close()
-	ctx, stopWaiting := sigs.until(parent)
+	sigs := signals.Catch()
+	defer sigs.Close()
+	ctx, stopWaiting := sigs.Until(parent)
 	requests := asks()
 	client, held, err := a.get(ctx, e.names, noteOr(f.note, e.argv), f, r, requests)
 	if in := cmp.Or(stopWaiting(), context.Cause(parent)); in != nil && err == nil {
@@ -159,10 +161,10 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 }
 
 // notAcquired is the failure to get the lock, by the flags for a busy one.
-func (f *runFlags) notAcquired(err error, tty bool) *failure {
-	failed := fail(err)
-	if failed.outcome == outcomeBusy {
-		failed.code, failed.told = f.busyCode.code, f.skipOK && !tty && !f.verbose // cron would send a mail
+func (f *runFlags) notAcquired(err error, tty bool) *exit.Failure {
+	failed := exit.Of(err)
+	if failed.Outcome == exit.OutcomeBusy {
+		failed.Code, failed.Told = f.busyCode.code, f.skipOK && !tty && !f.verbose // cron would send a mail
 	}
 	return failed
 }
@@ -206,8 +208,8 @@ func noteOr(note string, argv []string) string {
 
 // lingerUntil keeps the lock after the command, for --min-hold. A signal or a loss ends that; the
 // command has ended, and its exit code stands.
-func lingerUntil(t time.Time, l anyLease, sigs *signals) {
-	ctx, stop := sigs.until(l.Context())
+func lingerUntil(t time.Time, l anyLease, sigs *signals.Signals) {
+	ctx, stop := sigs.Until(l.Context())
 	if d := time.Until(t); d > 0 {
 		sleep(ctx, d)
 	}

@@ -14,6 +14,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
@@ -115,7 +117,7 @@ func (a *app) serverLog(form string) (*slog.Logger, error) {
 	case "off":
 		return slog.New(slog.DiscardHandler), nil
 	}
-	return nil, usage("--log is text, json or off")
+	return nil, exit.Usage("--log is text, json or off")
 }
 
 // check looks at what needs no store.
@@ -123,19 +125,19 @@ func (f *serveFlags) check() (*access.Tokens, error) {
 	host, _, err := net.SplitHostPort(f.listen)
 	switch {
 	case err != nil:
-		return nil, usage("--listen: %s is not an address such as 127.0.0.1:7070", view.Quote(f.listen))
+		return nil, exit.Usage("--listen: %s is not an address such as 127.0.0.1:7070", view.Quote(f.listen))
 	case (f.files.Cert == "") != (f.files.Key == ""):
-		return nil, usage("--cert and --key belong together")
+		return nil, exit.Usage("--cert and --key belong together")
 	case f.files.ClientCA != "" && f.files.Cert == "":
-		return nil, usage("--client-ca needs --cert and --key: a client shows its certificate over TLS")
+		return nil, exit.Usage("--client-ca needs --cert and --key: a client shows its certificate over TLS")
 	case f.limits.Sessions < 1 || f.limits.Locks < 1 || f.limits.Waiting < 1 || f.limits.Rate < 0:
-		return nil, usage("--max-sessions, --max-locks and --max-waiting must be greater than zero, and --max-rate not less")
+		return nil, exit.Usage("--max-sessions, --max-locks and --max-waiting must be greater than zero, and --max-rate not less")
 	case !onlyHere(host) && (f.files.Tokens == "" || f.files.Cert == ""):
-		return nil, misconfigured("--listen %s can be reached from other machines, and then --tokens, --cert and --key are needed: who can ask the server can take and free locks", view.Quote(f.listen))
+		return nil, exit.Misconfigured("--listen %s can be reached from other machines, and then --tokens, --cert and --key are needed: who can ask the server can take and free locks", view.Quote(f.listen))
 	}
 	tokens, err := f.files.Read()
 	if err != nil {
-		return nil, misconfigured("%w", err)
+		return nil, exit.Misconfigured("%w", err)
 	}
 	return tokens, nil
 }
@@ -152,14 +154,14 @@ func (a *app) serveStore(f *serveFlags) error {
 	var trail *audit.Log
 	if f.audit != "" {
 		if trail, err = audit.Open(f.audit, log); err != nil {
-			return misconfigured("--audit: %w", err)
+			return exit.Misconfigured("--audit: %w", err)
 		}
 		defer trail.Close()
 	}
-	signals := catchSignals()
-	defer signals.close()
-	signals.again = make(chan struct{}, 1)
-	ctx, stop := signals.until(context.Background())
+	sigs := signals.Catch()
+	defer sigs.Close()
+	sigs.Again = make(chan struct{}, 1)
+	ctx, stop := sigs.Until(context.Background())
 	defer func() { _ = stop() }() // it was seen by ctx
 	open, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
@@ -171,17 +173,17 @@ func (a *app) serveStore(f *serveFlags) error {
 	f.limits.TTL = f.maxTTL.d
 	s, err := serve.New(serve.Options{Store: client.Backend(), Tokens: tokens, Log: log, Audit: trail, Limits: f.limits, TTL: f.ttl.d, BehindTLS: f.behindTLS})
 	if err != nil {
-		return fail(err)
+		return exit.Of(err)
 	}
 	defer s.Close()
 	l, err := net.Listen("tcp", f.listen)
 	if err != nil {
-		return misconfigured("--listen: %w", err)
+		return exit.Misconfigured("--listen: %w", err)
 	}
 	defer l.Close()
 	h := serve.HTTP(s)
 	h.TLSConfig = f.files.TLS()
-	go f.files.Follow(ctx, signals.again, log, s.SetTokens)
+	go f.files.Follow(ctx, sigs.Again, log, s.SetTokens)
 	scheme := "http"
 	if h.TLSConfig != nil {
 		scheme = "https"
@@ -202,7 +204,7 @@ func serveUntil(ctx context.Context, s *serve.Server, h *http.Server, l net.List
 		ended <- h.Serve(l)
 	}()
 	broken := func(err error) error {
-		return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("serve: %w", err)}
+		return &exit.Failure{Code: exit.CodeInternal, Outcome: exit.OutcomeInternal, Err: fmt.Errorf("serve: %w", err)}
 	}
 	select {
 	case err := <-ended:
@@ -242,14 +244,14 @@ token different rights for another prefix, copy its line and change it.`,
 	fs.StringVar(&prefix, "prefix", "", "only with names that begin with `PREFIX`")
 	return a.verb(c, func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 || file == "" {
-			return usage("serve token takes one name, and --tokens: hasp serve token --tokens FILE NAME")
+			return exit.Usage("serve token takes one name, and --tokens: hasp serve token --tokens FILE NAME")
 		}
 		token, line, err := access.New(args[0], rights, prefix)
 		if err != nil {
-			return usage("%v", err)
+			return exit.Usage("%v", err)
 		}
 		if err := appendToken(file, args[0], line); err != nil {
-			return misconfigured("--tokens: %w", err)
+			return exit.Misconfigured("--tokens: %w", err)
 		}
 		_, err = fmt.Fprintln(a.stdout, token)
 		return err

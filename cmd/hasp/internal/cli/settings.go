@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/pflag"
 )
@@ -48,7 +49,7 @@ func (s *settings) configure(fs *pflag.FlagSet) error {
 	for _, f := range files {
 		// Its store may be the one that all others lock in.
 		if f.state == fileUnreadable && store.Value.String() == "" && !store.Changed && !s.emptyStore() {
-			return misconfigured("%s may not be read, and no store is named; name one with --store or HASP_STORE", f.path)
+			return exit.Misconfigured("%s may not be read, and no store is named; name one with --store or HASP_STORE", f.path)
 		}
 	}
 	return nil
@@ -67,7 +68,7 @@ func (s *settings) filesFor(fs *pflag.FlagSet) ([]*configFile, error) {
 	}
 	f, err := s.readConfig(named.Value.String())
 	if err == nil && f.state != fileRead {
-		err = misconfigured("--config: %s is %s", view.Quote(f.path), f.state)
+		err = exit.Misconfigured("--config: %s is %s", view.Quote(f.path), f.state)
 	}
 	return []*configFile{f}, err
 }
@@ -97,7 +98,7 @@ func (s *settings) flagsFromFile(fs *pflag.FlagSet, c *configFile) error {
 			continue
 		}
 		if err := badValue(f, line.value, set(line.value)); err != nil {
-			return misconfigured("%s: %w", c.at(line.line), err)
+			return exit.Misconfigured("%s: %w", c.at(line.line), err)
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/spf13/pflag"
 )
 
@@ -84,9 +85,9 @@ func (f *choiceFlags) add(fs *pflag.FlagSet) {
 func (f *choiceFlags) check(fs *pflag.FlagSet, l *lockFlags, locks []string) error {
 	switch {
 	case fs.Changed("slots") && (f.slots < 1 || f.slots > 1<<16):
-		return usage("--slots must be 1 to %d, not %d", 1<<16, f.slots)
+		return exit.Usage("--slots must be 1 to %d, not %d", 1<<16, f.slots)
 	case f.any && f.slots > 0, (f.any || f.slots > 0) && len(locks) > 0, f.slots > 0 && (l.shared || l.permits.n > 0):
-		return usage("--any, --slots and -l exclude each other, and each slot is a lock for one: no --shared, no --permits")
+		return exit.Usage("--any, --slots and -l exclude each other, and each slot is a lock for one: no --shared, no --permits")
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"golang.org/x/sys/unix"
 )
 
@@ -60,7 +61,7 @@ func TestStatusIsNotTheRuntimes(t *testing.T) {
 	const most = 12
 	keepDescriptors()
 	for fd := len(standard); fd < most; fd++ {
-		if code := runWith(t, standard, "run", "--status-fd", strconv.Itoa(fd), "a", "--", "true"); code != exitUsage {
+		if code := runWith(t, standard, "run", "--status-fd", strconv.Itoa(fd), "a", "--", "true"); code != exit.CodeUsage {
 			t.Errorf("--status-fd %d, which was not opened: exit code %d", fd, code)
 		}
 	}
@@ -69,7 +70,7 @@ func TestStatusIsNotTheRuntimes(t *testing.T) {
 		given = append(given, null.Fd())
 	}
 	for fd := len(standard); fd < most; fd++ {
-		if code := runWith(t, given, "run", "--status-fd", strconv.Itoa(fd), "a", "--", "true"); code != exitOK {
+		if code := runWith(t, given, "run", "--status-fd", strconv.Itoa(fd), "a", "--", "true"); code != exit.CodeOK {
 			t.Errorf("--status-fd %d, which was given: exit code %d", fd, code)
 		}
 	}

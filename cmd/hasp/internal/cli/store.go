@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/driver"
 )
 
@@ -52,14 +54,24 @@ func waitUntil(ctx context.Context, until time.Time) (context.Context, context.C
 func (a *app) open(ctx context.Context, f *storeFlags, opts ...hasp.Option) (*hasp.Client, error) {
 	c, err := a.connect(ctx, f.store.String(), opts...)
 	if err != nil {
-		return nil, fail(interruption(ctx, a.hint(f, err)))
+		return nil, exit.Of(interruption(ctx, a.hint(f, err)))
 	}
 	return c, nil
 }
 
+// interruptible is for the verbs that run no command: a context that ends with a signal.
+func interruptible() (ctx context.Context, stop func()) {
+	s := signals.Catch()
+	ctx, cancel := s.Until(context.Background())
+	return ctx, func() {
+		_ = cancel() // the verb has seen it by ctx, or was done
+		s.Close()
+	}
+}
+
 // interruption returns the signal that ended ctx, if one did, and err otherwise.
 func interruption(ctx context.Context, err error) error {
-	var in interrupted
+	var in signals.Interrupted
 	if errors.As(context.Cause(ctx), &in) {
 		return in
 	}
@@ -71,7 +83,7 @@ func (a *app) hint(f *storeFlags, err error) error {
 	if a.withheld(f) && errors.Is(err, driver.ErrRefused) {
 		return fmt.Errorf("%w; this hasp runs under another, which keeps the store's credentials from its command: add --pass-credentials to the outer one", err)
 	}
-	if f.store.assumed && fail(err).code == exitConfig {
+	if f.store.assumed && exit.Of(err).Code == exit.CodeConfig {
 		return fmt.Errorf("%w; this is the default store of this user: set HASP_STORE (or --store, or store in a configuration file) to one that can be used, file:///some/directory say", err)
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/pflag"
@@ -83,16 +84,16 @@ func (s *settings) chooseStore(fs *pflag.FlagSet) error {
 	case f.Value.String() != "":
 		return f.Value.(*storeURL).checkScheme()
 	case f.Changed:
-		return misconfigured("--store is empty; name a store, or leave the flag out for this user's file store")
+		return exit.Misconfigured("--store is empty; name a store, or leave the flag out for this user's file store")
 	case slices.Contains(s.environ(), storeVariable+"="):
-		return misconfigured("%s is set and empty; name a store, or unset it for this user's file store", storeVariable)
+		return exit.Misconfigured("%s is set and empty; name a store, or unset it for this user's file store", storeVariable)
 	}
 	if f.Value.(*storeURL).require {
-		return misconfigured("no store is named, and require-store is set; name one with --store, HASP_STORE or a configuration file")
+		return exit.Misconfigured("no store is named, and require-store is set; name one with --store, HASP_STORE or a configuration file")
 	}
 	dir, err := defaultDir(runtime.GOOS, os.Geteuid(), s.getenv, homeDir)
 	if err != nil {
-		return misconfigured("%w; name a store with --store, HASP_STORE or a configuration file", err)
+		return exit.Misconfigured("%w; name a store with --store, HASP_STORE or a configuration file", err)
 	}
 	f.Value.(*storeURL).assumed = true
 	return f.Value.Set((&url.URL{Scheme: "file", Path: filepath.ToSlash(dir)}).String())

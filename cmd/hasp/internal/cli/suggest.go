@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
@@ -42,7 +43,7 @@ func (s *storeURL) checkScheme() error {
 	} else if meant := meantURL(s.text, schemes); meant != "" {
 		guess = "; did you mean " + meant + "?"
 	}
-	return misconfigured("the store must be a URL that begins with one of %s://%s", strings.Join(schemes, ":// "), guess)
+	return exit.Misconfigured("the store must be a URL that begins with one of %s://%s", strings.Join(schemes, ":// "), guess)
 }
 
 // meantURL returns "" if there is nothing to guess.
@@ -103,7 +104,7 @@ func (s *settings) refuseVariables(fs *pflag.FlagSet) error {
 			continue
 		}
 		if !ofService(name) {
-			return misconfigured("%s is not a variable of hasp%s; unset it", view.Clean(name), suggestion(s.asCommands(), name))
+			return exit.Misconfigured("%s is not a variable of hasp%s; unset it", view.Clean(name), suggestion(s.asCommands(), name))
 		}
 	}
 	return nil

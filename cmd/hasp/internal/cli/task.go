@@ -1,11 +1,18 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
@@ -17,7 +24,7 @@ type task struct {
 	flags     *commandFlags
 	maxHold   time.Duration   // 0: no limit
 	orphaned  <-chan struct{} // closed when the process that started hasp has ended, if that ends the task
-	signals   *signals
+	signals   *signals.Signals
 	explain   func(lost error) error // see explainLoss
 	requests  <-chan hasp.Owner      // see whenAsked
 	report    *reporter
@@ -41,9 +48,9 @@ func (e *ending) record() record {
 		return rec
 	}
 	if e.status.Signal != 0 {
-		rec.Outcome, rec.ChildSignal = outcomeSignaled, signalName(e.status.Signal)
+		rec.Outcome, rec.ChildSignal = exit.OutcomeSignaled, signals.Name(e.status.Signal)
 	} else {
-		rec.Outcome, rec.ChildExit = outcomeExited, &e.status.Code
+		rec.Outcome, rec.ChildExit = exit.OutcomeExited, &e.status.Code
 	}
 	return rec
 }
@@ -56,19 +63,19 @@ func (e *ending) reason(t *task) {
 }
 
 // failure is the exit code and its reason; nil for success.
-func (e *ending) failure() *failure {
+func (e *ending) failure() *exit.Failure {
 	switch {
 	case e.notStarted != nil:
-		return fail(e.notStarted)
+		return exit.Of(e.notStarted)
 	case e.lost != nil && !e.ignoreLoss:
-		return &failure{code: exitLost, outcome: outcomeLost, err: e.withStopResult(e.lost)}
+		return &exit.Failure{Code: exit.CodeLost, Outcome: exit.OutcomeLost, Err: e.withStopResult(e.lost)}
 	case e.overdue > 0:
 		err := fmt.Errorf("held for %s, the longest allowed", e.overdue)
-		return &failure{code: exitOverdue, outcome: outcomeOverdue, err: e.withStopResult(err)}
+		return &exit.Failure{Code: exit.CodeOverdue, Outcome: exit.OutcomeOverdue, Err: e.withStopResult(err)}
 	case e.status.Signal != 0:
-		return &failure{code: e.status.ExitCode(), outcome: outcomeSignaled}
+		return &exit.Failure{Code: e.status.ExitCode(), Outcome: exit.OutcomeSignaled}
 	case e.status.Code != 0:
-		return &failure{code: e.status.Code, outcome: outcomeExited}
+		return &exit.Failure{Code: e.status.Code, Outcome: exit.OutcomeExited}
 	}
 	return nil
 }
@@ -82,6 +89,27 @@ func (e *ending) withStopResult(err error) error {
 		return fmt.Errorf("%w; the command was stopped", err)
 	}
 	return err
+}
+
+// notRunnable gives the errors of looking up and starting a command their codes.
+func notRunnable(command string, err error) *exit.Failure {
+	f := &exit.Failure{Code: exit.CodeNotExecutable, Outcome: exit.OutcomeNotExecutable}
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		f.Code, f.Outcome = exit.CodeNotFound, exit.OutcomeNotFound
+	}
+	var lookup *exec.Error
+	var path *os.PathError
+	switch {
+	case errors.As(err, &lookup):
+		err = lookup.Err
+	case errors.As(err, &path):
+		err = path.Err
+	}
+	f.Err = fmt.Errorf("cannot run %s: %w", view.Quote(command), err)
+	if strings.ContainsAny(command, " &|;<>$") {
+		f.Err = fmt.Errorf("%w; a line of the shell is run by: sh -c '...'", f.Err)
+	}
+	return f
 }
 
 // wordSay is the value of --on-ask by which only people are told.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/queues"
@@ -46,7 +47,7 @@ all of this in a browser.`,
 	fs.IntVar(&f.rows, "rows", 20, "show at most `N` names")
 	return a.verb(c, with(onePrefix, func(prefix string) error {
 		if f.times < 0 || f.rows < 1 {
-			return usage("--times cannot be negative, and --rows must be greater than zero")
+			return exit.Usage("--times cannot be negative, and --rows must be greater than zero")
 		}
 		return a.top(prefix, &f)
 	}))

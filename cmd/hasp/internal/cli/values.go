@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/driver"
 )
 
@@ -91,7 +92,7 @@ func (p *reaction) Set(text string) error {
 		p.text, p.signal = text, 0
 		return nil
 	case isSignal:
-		if sig := signalByName(name); sig != 0 {
+		if sig := signals.ByName(name); sig != 0 {
 			p.text, p.signal = text, sig
 			return nil
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
 	"github.com/spf13/cobra"
 )
 
@@ -34,7 +35,7 @@ func (a *app) verb(c *cobra.Command, run func(cmd *cobra.Command, args []string)
 	c.Args = cobra.ArbitraryArgs // each verb says itself what is wrong with them
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Lookup("store") != nil { // the others hold nothing, and end as any program whose reader has gone
-			surviveClosedPipes()
+			output.SurviveClosedPipes()
 		}
 		if err := refuseEmpty(cmd.Flags()); err != nil {
 			return err

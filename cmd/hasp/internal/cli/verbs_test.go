@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/spf13/cobra"
 )
 
@@ -88,25 +89,25 @@ func TestEveryVerb(t *testing.T) {
 					t.Errorf("%s: hasp %s: exit code %d, want %d: %s", what, strings.Join(args, " "), code, want, said)
 				}
 				switch {
-				case want == exitOK && (out == "" || said != ""):
+				case want == exit.CodeOK && (out == "" || said != ""):
 					t.Errorf("%s: stdout %q, stderr %q", what, out, said)
-				case want != exitOK && (!strings.HasPrefix(said, "hasp: ") || out != "" && verb != "hold"): // hold ends a script
+				case want != exit.CodeOK && (!strings.HasPrefix(said, "hasp: ") || out != "" && verb != "hold"): // hold ends a script
 					t.Errorf("%s: the error is no line on standard error: stdout %q, stderr %q", what, out, said)
 				}
 				return opened
 			}
-			expect(exitOK, "help", append(words[:len(words):len(words)], "--help"), nil)
-			if n := expect(exitUsage, "an unknown flag", with("--no-such-flag"), nil); n > 0 {
+			expect(exit.CodeOK, "help", append(words[:len(words):len(words)], "--help"), nil)
+			if n := expect(exit.CodeUsage, "an unknown flag", with("--no-such-flag"), nil); n > 0 {
 				t.Error("the store was opened for an unknown flag")
 			}
 			if takesMany[verb] == "" {
 				many := append(append(words[:len(words):len(words)], "x"), strings.Fields(strings.Repeat("y ", 9))...)
-				expect(exitUsage, "too many arguments", many, nil)
+				expect(exit.CodeUsage, "too many arguments", many, nil)
 			}
 			if c.Flags().Lookup("store") == nil {
 				return
 			}
-			expect(exitConfig, "no store", with("--store", ""), nil)
+			expect(exit.CodeConfig, "no store", with("--store", ""), nil)
 			if verb == "config" {
 				return // it does not open the store
 			}
@@ -115,12 +116,12 @@ func TestEveryVerb(t *testing.T) {
 				err  error
 				want int
 			}{
-				{fmt.Errorf("%w: no such setting", hasp.ErrInvalidOption), exitConfig},
-				{fmt.Errorf("%w: no permission", hasp.ErrRefused), exitConfig},
-				{errors.New("connection refused"), exitUnreachable},
-				{context.DeadlineExceeded, exitUnreachable},
+				{fmt.Errorf("%w: no such setting", hasp.ErrInvalidOption), exit.CodeConfig},
+				{fmt.Errorf("%w: no permission", hasp.ErrRefused), exit.CodeConfig},
+				{errors.New("connection refused"), exit.CodeUnreachable},
+				{context.DeadlineExceeded, exit.CodeUnreachable},
 			} {
-				if r.want == exitUnreachable && triesForEver[verb] {
+				if r.want == exit.CodeUnreachable && triesForEver[verb] {
 					continue
 				}
 				if opened := expect(r.want, fmt.Sprintf("the store says %q", r.err), with("--store", store), r.err); opened == 0 {
@@ -163,7 +164,7 @@ func TestFullDisk(t *testing.T) {
 				getenv:  func(key string) string { return map[string]string{"HASP_STORE": "file://" + dir}[key] },
 			},
 		}
-		if code := a.run(args); code == exitOK {
+		if code := a.run(args); code == exit.CodeOK {
 			t.Errorf("hasp %s: exit code 0 although nothing could be written; it said %q", strings.Join(args, " "), said.String())
 		}
 	}

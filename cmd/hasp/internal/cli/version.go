@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
 )
@@ -82,16 +83,16 @@ func (s *streams) print(format string, args ...any) error {
 func notPrinted(err error) error {
 	if errors.Is(err, syscall.EPIPE) {
 		// The reader has enough, as in `hasp ls | head`: end silently, as if by the signal that is
-		// caught (see surviveClosedPipes).
-		return &failure{code: exitSignal + int(syscall.SIGPIPE), outcome: outcomeInterrupted, err: err, told: true}
+		// caught (see output.SurviveClosedPipes).
+		return &exit.Failure{Code: exit.CodeSignal + int(syscall.SIGPIPE), Outcome: exit.OutcomeInterrupted, Err: err, Told: true}
 	}
-	return &failure{code: exitInternal, outcome: outcomeInternal, err: fmt.Errorf("standard output: %w", err)}
+	return &exit.Failure{Code: exit.CodeInternal, Outcome: exit.OutcomeInternal, Err: fmt.Errorf("standard output: %w", err)}
 }
 
 func (s *streams) printJSON(v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return &failure{code: exitInternal, outcome: outcomeInternal, err: err}
+		return &exit.Failure{Code: exit.CodeInternal, Outcome: exit.OutcomeInternal, Err: err}
 	}
 	return s.print("%s\n", b)
 }

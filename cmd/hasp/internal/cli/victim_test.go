@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,7 +23,7 @@ import (
 func victim() {
 	name := os.Args[1]
 	actions := map[os.Signal]string{}
-	signals := make(chan os.Signal, 16)
+	got := make(chan os.Signal, 16)
 	for _, arg := range os.Args[2:] {
 		sig, action, _ := strings.Cut(arg, "=")
 		n := unix.SignalNum("SIG" + sig)
@@ -34,14 +35,14 @@ func victim() {
 		if action == "ignore" {
 			signal.Ignore(n)
 		} else {
-			signal.Notify(signals, n)
+			signal.Notify(got, n)
 		}
 	}
 	note(name+".pid", strconv.Itoa(os.Getpid()))
 	for {
 		select {
-		case sig := <-signals:
-			note(name+".got", signalName(sig.(syscall.Signal)))
+		case sig := <-got:
+			note(name+".got", signals.Name(sig.(syscall.Signal)))
 			if code, err := strconv.Atoi(actions[sig]); err == nil {
 				os.Exit(code)
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 )
@@ -43,15 +44,15 @@ func (a *app) waitFree(name string, f *storeFlags, wait duration) error {
 		defer cancel()
 		q, ierr := client.Inspect(lctx, name)
 		if ierr != nil {
-			return fail(interruption(ctx, ierr))
+			return exit.Of(interruption(ctx, ierr))
 		}
 		if len(q.Holders) > 0 {
-			return &failure{code: exitBusy, outcome: outcomeBusy, err: fmt.Errorf("busy: %s; waited %s", view.HeldBy(q, isMe, time.Now()), view.Brief(time.Since(began)))}
+			return &exit.Failure{Code: exit.CodeBusy, Outcome: exit.OutcomeBusy, Err: fmt.Errorf("busy: %s; waited %s", view.HeldBy(q, isMe, time.Now()), view.Brief(time.Since(began)))}
 		}
 		err = nil
 	}
 	if err != nil {
-		return fail(interruption(ctx, err))
+		return exit.Of(interruption(ctx, err))
 	}
 	if !f.json {
 		a.tell(fmt.Sprintf("%q is free%s", view.Clean(name), at(client)))

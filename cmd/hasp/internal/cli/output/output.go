@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"sync"
 	"syscall"
 	"time"
@@ -161,3 +163,12 @@ func FlushAll(all []*Writer) {
 func GapInWords(lines int) string {
 	return fmt.Sprintf("hasp: %d lines are missing here: the reader did not keep up\n", lines)
 }
+
+// SurviveClosedPipes makes a write to a standard stream whose reader has gone fail with an error
+// instead of killing hasp, and the command with it. SIGPIPE is caught and not ignored: an ignored
+// signal stays ignored in the command, as it does if the parent process ignored it.
+var SurviveClosedPipes = sync.OnceFunc(func() {
+	if !signal.Ignored(syscall.SIGPIPE) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	}
+})
