@@ -2,7 +2,6 @@ package kubelock_test
 
 import (
 	"errors"
-	"sync"
 	"testing"
 
 	"github.com/hasplock/hasp/driver"
@@ -14,9 +13,23 @@ import (
 	"github.com/hasplock/hasp/kubelock"
 )
 
+// proxied is a backend behind a network that can be cut, and that ends with it.
+type proxied struct {
+	driver.Backend
+	driver.Watcher
+	driver.Namer
+	driver.Evicter
+	driver.Diagnoser
+	net *faultnet.Proxy
+}
+
+func (p proxied) Close() error {
+	defer p.net.Close()
+	return p.Backend.Close()
+}
+
 func TestConformance(t *testing.T) {
 	c := shared(t)
-	var nets sync.Map // of each backend
 	drivertest.Run(t, drivertest.Harness{
 		Open: func(t testing.TB) driver.Backend {
 			net := testkit.Proxy(t, c.Addr)
@@ -24,14 +37,12 @@ func TestConformance(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			nets.Store(b, net)
-			t.Cleanup(func() { nets.Delete(b) })
-			return b
+			return proxied{b, b.(driver.Watcher), b.(driver.Namer), b.(driver.Evicter), b.(driver.Diagnoser), net}
 		},
 		Cut: func(_ testing.TB, b driver.Backend) func() {
-			net, _ := nets.Load(b)
-			net.(*faultnet.Proxy).Partition()
-			return net.(*faultnet.Proxy).Heal
+			net := b.(proxied).net
+			net.Partition()
+			return net.Heal
 		},
 		Reopen: func(t testing.TB) {
 			if err := errors.Join(c.Kill(), c.Restart()); err != nil {
