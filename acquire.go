@@ -161,7 +161,7 @@ func (s *session) attempt(caller context.Context, r *request) (_ *Lease, queued 
 	for err == nil && !v.Held && !r.noWait {
 		if !queued {
 			queued = true
-			s.client.event(Event{Kind: EventWaiting, Context: caller, Name: r.name})
+			s.client.event(Event{Kind: EventWaiting, Context: caller, Name: r.name, Place: v.Place})
 			if r.deadlock > 0 && (len(r.holds) > 0 || caller.Value(leaseKey{}) != nil) {
 				go s.client.watchDeadlock(ctx, e.id, r.deadlock, cancel) // ends with ctx
 			}

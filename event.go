@@ -12,7 +12,7 @@ type EventKind string
 
 // The kinds of events.
 const (
-	EventWaiting  EventKind = "waiting"  // an acquisition did not get the lock at once; Inspect tells its place
+	EventWaiting  EventKind = "waiting"  // an acquisition did not get the lock at once; Place, if it is known
 	EventAcquired EventKind = "acquired" // Wait: how long it took
 	EventFailed   EventKind = "failed"   // an acquisition ended without the lock; Err says why, ErrBusy if a try found it taken
 	EventReleased EventKind = "released" // Hold: how long it was held; Err, if it was lost or the outcome is unknown
@@ -34,6 +34,11 @@ type Event struct {
 	// are 1 for a reader, k for a semaphore's permits, all for a mutex, a writer and a candidate.
 	Op              string
 	Units, Capacity int64
+
+	// Place says which of those who wait in the store it is (waiting): 1 is the next. It is 0 where
+	// the store does not say so for nothing; Inspect asks. Those of one process that wait for the
+	// same name are in the store one at a time.
+	Place int
 
 	Token     uint64
 	Wait      time.Duration
@@ -84,19 +89,13 @@ func (o slogObserver) Observe(e Event) {
 	if !o.log.Enabled(ctx, level) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("store", e.Backend)}
-	if e.Name != "" {
-		attrs = append(attrs, slog.String("lock", e.Name))
-	}
-	if e.Token != 0 {
-		attrs = append(attrs, slog.Uint64("token", e.Token))
-	}
-	for _, d := range []struct {
-		key string
-		d   time.Duration
-	}{{"wait", e.Wait}, {"hold", e.Hold}, {"margin", e.Remaining}, {"took", e.Took}} {
-		if d.d != 0 {
-			attrs = append(attrs, slog.Duration(d.key, d.d))
+	var attrs []slog.Attr
+	for _, a := range []slog.Attr{
+		slog.String("store", e.Backend), slog.String("lock", e.Name), slog.Uint64("token", e.Token), slog.Int("place", e.Place),
+		slog.Duration("wait", e.Wait), slog.Duration("hold", e.Hold), slog.Duration("margin", e.Remaining), slog.Duration("took", e.Took),
+	} {
+		if v := a.Value.Any(); v != "" && v != uint64(0) && v != int64(0) && v != time.Duration(0) {
+			attrs = append(attrs, a)
 		}
 	}
 	if e.Err != nil {

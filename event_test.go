@@ -84,6 +84,9 @@ func TestEvents(t *testing.T) {
 		if !slices.Equal(kinds, []hasp.EventKind{hasp.EventFailed, hasp.EventWaiting, hasp.EventRenewed, hasp.EventAcquired}) {
 			t.Fatalf("events %v", kinds)
 		}
+		if events[1].Place != 1 {
+			t.Errorf("the place is %d", events[1].Place)
+		}
 		if events[3].Wait != 3*time.Second {
 			t.Errorf("waited %s", events[3].Wait)
 		}
@@ -134,6 +137,26 @@ func TestSlogObserver(t *testing.T) {
 		synctest.Wait()
 		if s := buf.String(); !strings.Contains(s, "level=ERROR") || !strings.Contains(s, "lock=a") || !strings.Contains(s, "expired") {
 			t.Errorf("log: %s", s)
+		}
+	})
+}
+
+// A waiter is logged with its place.
+func TestSlogPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var buf bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&buf, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		_, c, other := pair(t, hasp.WithObserver(hasp.SlogObserver(log)))
+		holder := lock(t, other, "a")
+		waiting := lockLater(t.Context(), c, "a")
+		synctest.Wait()
+		if err := holder.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-waiting
+		lines := strings.Split(buf.String(), "\n")
+		if !strings.Contains(lines[0], `msg="hasp: waiting" store=mem:// lock=a place=1`) || strings.Contains(lines[1], "place") {
+			t.Errorf("log: %s", buf.String())
 		}
 	})
 }

@@ -132,3 +132,20 @@ func TestCheckKind(t *testing.T) {
 		t.Errorf("message %q, want %q", got, want)
 	}
 }
+
+// The place of each entry that waits is one more than that of the one before it that does.
+func TestPlace(t *testing.T) {
+	for _, c := range rulecases.Cases() {
+		entries := queue(c.Capacity, c.Units)
+		waiting := 0
+		for i := range entries {
+			if held, _ := driver.Decide(entries[:i], entries[i].Request); held {
+				continue
+			}
+			waiting++
+			if got := driver.Place(entries[:i], c.Capacity); got != waiting {
+				t.Errorf("%s: entry %d has place %d, want %d", c.Name, i, got, waiting)
+			}
+		}
+	}
+}

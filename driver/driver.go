@@ -67,6 +67,11 @@ type Verdict struct {
 	// it. It saves the caller of a try a second request; "" is always allowed.
 	Holder string
 
+	// Place is how many entries wait up to and including this one, where the answer happened to
+	// carry it: 1 is the next to hold. Dead entries that the store has not removed yet may be
+	// counted, not those that have left. For people; 0 is always allowed.
+	Place int
+
 	// Quarantine is for how long the store grants nothing, because it may have forgotten
 	// grants, if a try is refused for that.
 	Quarantine time.Duration
@@ -379,6 +384,18 @@ func Decide(ahead []Entry, me Request) (held bool, blockers []Entry) {
 		free -= u
 	}
 	return free >= 0, nil
+}
+
+// Place is Verdict.Place of an entry that does not hold behind all of ahead, oldest first: of those
+// the first that fit hold.
+func Place(ahead []Entry, capacity int64) int {
+	free := capacity
+	for i, e := range ahead {
+		if free -= min(max(e.Units, 1), capacity); free < 0 {
+			return len(ahead) - i + 1
+		}
+	}
+	return 1
 }
 
 // CheckKind compares the capacity of me with that of the entries ahead and returns an

@@ -9,6 +9,8 @@ import (
 
 var fifoTests = slices.Concat(
 	exclusively("Order", needsFIFO, testOrder),
+	exclusively("Place", needsFIFO, testPlace),
+	[]test{{name: "PlaceOfReaders", needs: both(needsFIFO, needsShared), run: testPlaceOfReaders}},
 	exclusively("OrderUnderLoad", both(needsFIFO, needsFencing), testOrderUnderLoad),
 )
 
@@ -55,6 +57,62 @@ func testOrder(e *env, l *locker) {
 	if len(order) != n || len(kept) < n/2 || !slices.IsSorted(kept) {
 		e.Errorf("served in the order %v; %v have kept their places, must be at least %d, and in order", order, kept, n/2)
 	}
+}
+
+// The event of a waiter says which of those who wait it is, or nothing. Those who have left do not
+// count, wherever they were.
+func testPlace(e *env, l *locker) {
+	holder := e.must(l.lock(e.client())(e.ctx()))
+	var all []*client
+	waits := func(want int) *attempt {
+		e.Helper()
+		all = append(all, e.client())
+		return e.waitsAt(all, want, l.lock(all[len(all)-1]))
+	}
+	first, second := waits(1), waits(2)
+	waits(3)
+	second.cancel()
+	<-second.done
+	l.left(e, e.backend(), 3)
+	waits(3)
+	e.release(holder)
+	first.lease()
+	l.left(e, e.backend(), 3)
+	waits(3)
+}
+
+// Readers that hold are not counted, and readers that wait are.
+func testPlaceOfReaders(e *env) {
+	name := e.name()
+	for range 2 {
+		e.must(e.client().RWMutex(name).RLock(e.ctx()))
+	}
+	var all []*client
+	for i, reads := range []bool{false, true, true, false} {
+		c := e.client()
+		all = append(all, c)
+		lock := c.RWMutex(name).Lock
+		if reads {
+			lock = c.RWMutex(name).RLock
+		}
+		e.waitsAt(all, i+1, lock)
+	}
+}
+
+// waitsAt has the last of all clients queue, whose place must be want, or unknown.
+func (e *env) waitsAt(all []*client, want int, lock acquire) *attempt {
+	e.Helper()
+	c := all[len(all)-1]
+	a := c.queue(lock)
+	for _, other := range all {
+		if len(other.saw(hasp.EventRequeued)) > 0 {
+			e.Skip("a session ended while this machine did not get to renewing it: the places are not known")
+		}
+	}
+	if got := c.saw(hasp.EventWaiting)[0].Place; got != want && got != 0 {
+		e.Errorf("the place of a waiter is %d, want %d, or 0 for unknown", got, want)
+	}
+	return a
 }
 
 // L5, S2: with many clients that come and go, grants follow the order of entry, as do the tokens.

@@ -9,6 +9,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/filelock"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 func TestConformance(t *testing.T) {
@@ -24,4 +25,14 @@ func TestConformance(t *testing.T) {
 		URL: "file://" + dir,
 		TTL: time.Second,
 	})
+}
+
+// The first four of those who wait are told their places.
+func TestPlaces(t *testing.T) {
+	b, err := filelock.New(t.Context(), t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	testkit.Places(t, b, 1, 2, 3, 4, 0)
 }

@@ -61,6 +61,24 @@ func (q *queueFile) decide(me, prev uint32, units, capacity int64, gone deadSess
 	return free >= 0, nil, nil
 }
 
+// place is the place of a waiter among those who wait, 0 if more than four entries are ahead: each
+// that is read makes the critical section longer.
+func (q *queueFile) place(me uint32, capacity int64) int {
+	var ahead [5]driver.Entry // filled from its end
+	first := len(ahead)
+	err := q.walk(me, func(slot uint32, r *record) bool {
+		if slot != me && r.state == queued {
+			first--
+			ahead[first].Units = int64(r.units)
+		}
+		return first > 0
+	})
+	if err != nil || first == 0 {
+		return 0
+	}
+	return driver.Place(ahead[first:], capacity)
+}
+
 // affectedBy returns the entries that the removal of an entry concerns: those behind it whose
 // blockers, without it, no longer deny them by themselves. They either hold now or must
 // watch another session. For a mutex that is the next in the queue alone; for the
@@ -217,18 +235,15 @@ func (q *queueFile) removeEntry(slot uint32, r record, k key, before func([]wake
 const holderSearchLimit = 64
 
 // holder returns the owner of the oldest entry, for messages, if it is near and readable.
-func (q *queueFile) holder(tail uint32) string {
-	slot, steps := tail, 0
-	for ; slot != 0; steps++ {
-		r, err := q.record(slot)
-		if err != nil || steps > holderSearchLimit {
-			return ""
-		}
+func (q *queueFile) holder(tail uint32) (owner string) {
+	steps := 0
+	_ = q.walk(tail, func(slot uint32, r *record) bool {
 		if r.prev == 0 {
-			d, _ := q.details(slot, &r)
-			return d.Owner
+			d, _ := q.details(slot, r)
+			owner = d.Owner
 		}
-		slot = r.prev
-	}
-	return ""
+		steps++
+		return steps <= holderSearchLimit
+	})
+	return owner
 }

@@ -123,6 +123,8 @@ func (t *ticket) attempt(ctx context.Context, gone deadSessions) (v driver.Verdi
 	if v.Held {
 		v.Token = t.seq
 		t.held.Store(true) // still inside: an eviction comes later, and signals a holder
+	} else {
+		v.Place = q.place(t.slot, r.Capacity)
 	}
 	return v, deniers, err
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
 )
 
@@ -16,4 +17,9 @@ func TestConformance(t *testing.T) {
 		TTL:      time.Minute, // of fake time
 		FakeTime: true,
 	})
+}
+
+// All who wait are told their places.
+func TestPlaces(t *testing.T) {
+	testkit.Places(t, memlock.New().Backend(), 1, 2, 3, 4, 5, 6)
 }

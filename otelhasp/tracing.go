@@ -82,7 +82,7 @@ func (t *Tracing) Observe(e hasp.Event) {
 	}
 	switch e.Kind {
 	case hasp.EventWaiting:
-		span.AddEvent("waiting", trace.WithAttributes(attribute.String("hasp.store", e.Backend)))
+		span.AddEvent("waiting", trace.WithAttributes(attribute.String("hasp.store", e.Backend), attribute.Int("hasp.place", e.Place)))
 	case hasp.EventRequeued:
 		span.AddEvent("queued again", trace.WithAttributes(attribute.String("hasp.store", e.Backend)))
 	case hasp.EventLost:

@@ -43,6 +43,16 @@ var grantControls = []Control{
 		Seen: []string{"FIFO/Order/mutex", "FIFO/Order/drained", "Agreement/Table", "Contract/MiddleLeaves", "Semaphore/LargeNotStarved"},
 	},
 	{
+		Name: "counts those who hold among those who wait",
+		Flaw: places(func(v driver.Verdict, _ int) int { return v.Place + 1 }),
+		Seen: []string{"FIFO/Place/mutex", "FIFO/Place/drained", "FIFO/PlaceOfReaders"},
+	},
+	{
+		Name: "counts those who have left among those who wait",
+		Flaw: places(func(_ driver.Verdict, entered int) int { return entered }),
+		Seen: []string{"FIFO/Place/mutex", "FIFO/Place/election"},
+	},
+	{
 		Name: "lets readers barge past a waiting writer",
 		Flaw: Flaw{ticket: func(b fullBackend, s driver.Session, g fullTicket, r driver.Request) driver.Ticket {
 			if r.Units == 1 {
@@ -246,6 +256,27 @@ func (t *barging) Wait(ctx context.Context) (driver.Verdict, error) {
 			return v, err
 		}
 	}
+}
+
+// places has a waiter told another place. entered is how many have had to wait in the store so far.
+func places(place func(v driver.Verdict, entered int) int) Flaw {
+	var entered atomic.Int64
+	return Flaw{ticket: func(_ fullBackend, _ driver.Session, g fullTicket, _ driver.Request) driver.Ticket {
+		return &misplaced{g, func(v driver.Verdict) int { return place(v, int(entered.Add(1))) }}
+	}}
+}
+
+type misplaced struct {
+	fullTicket
+	place func(driver.Verdict) int
+}
+
+func (t *misplaced) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	v, err := t.fullTicket.Enqueue(ctx)
+	if err == nil && !v.Held {
+		v.Place = t.place(v)
+	}
+	return v, err
 }
 
 // change waits until the name changes, or has just changed.

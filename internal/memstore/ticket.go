@@ -48,7 +48,8 @@ func (t *ticket) verdict() driver.Verdict {
 	if t.entry.held {
 		return driver.Verdict{Held: true, Token: t.entry.Seq}
 	}
-	return driver.Verdict{Holder: t.session.store.queues[t.entry.Name].entries[0].Owner}
+	q := t.session.store.queues[t.entry.Name]
+	return driver.Verdict{Holder: q.entries[0].Owner, Place: q.find(t.entry.Seq) - q.holding + 1}
 }
 
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {

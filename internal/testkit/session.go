@@ -93,3 +93,16 @@ var requests atomic.Int64
 func RequestAs(name, id string) driver.Request {
 	return driver.Request{Name: name, ID: id, Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()}
 }
+
+// Places has as many enter a name behind a holder as there are places, and requires these of their
+// verdicts: a driver that says less than it did must say so here.
+func Places(t testing.TB, b driver.Backend, want ...int) {
+	t.Helper()
+	s, name := Session(t, b, time.Minute, nil), "places"
+	Held(t, s.Ticket(Request(name)))
+	for i, place := range want {
+		if v := Entered(t, s.Ticket(Request(name))); v.Held || v.Place != place {
+			t.Errorf("waiter %d: %+v, want place %d", i+1, v, place)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -86,6 +87,9 @@ func TestSpan(t *testing.T) {
 		lost := spans.Ended()[1]
 		if !slices.Equal(events(lost), []string{"waiting", "lock lost"}) || !lost.Events()[0].Time.Equal(began) {
 			t.Errorf("events of the caller's span: %v", lost.Events())
+		}
+		if !slices.Contains(lost.Events()[0].Attributes, attribute.Int("hasp.place", 1)) {
+			t.Errorf("a waiter's event without its place: %v", lost.Events()[0].Attributes)
 		}
 	})
 }
