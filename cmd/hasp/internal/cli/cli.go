@@ -15,6 +15,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/hold"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
@@ -28,8 +29,8 @@ type app struct {
 	streams
 	settings
 	connect func(ctx context.Context, url string, opts ...hasp.Option) (*hasp.Client, error)
-	args    []string // as given
-	keeper  *keeper  // of a background holder
+	args    []string     // as given
+	holder  *hold.Holder // of a background holder
 }
 
 // streams are the descriptors of the process, and what is printed to them.
@@ -44,13 +45,13 @@ type streams struct {
 
 // Main runs the command with this process's arguments and returns its exit code.
 func Main() int {
-	args, k := parseKeeper(secrets.TakeArgs())
+	args, holder := hold.Inherit(secrets.TakeArgs())
 	a := &app{
 		streams: streams{
 			stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, tty: group.IsTerminal(os.Stderr), openStatus: openStatus,
 		},
 		settings: settings{getenv: os.Getenv, environ: os.Environ, configPaths: ownConfigPaths},
-		connect:  hasp.Open, keeper: k,
+		connect:  hasp.Open, holder: holder,
 	}
 	return a.run(args)
 }
@@ -71,8 +72,8 @@ func (a *app) run(args []string) int {
 	var f *exit.Failure
 	refused := !errors.As(err, &f) || f.Code == exit.CodeUsage && !errors.Is(err, errInput) // before anything was done
 	code := a.explain(err)
-	if code != exit.CodeOK && a.keeper == nil && exporting(cmd, args, refused) {
-		noLock(a.stdout, code)
+	if code != exit.CodeOK && a.holder == nil && exporting(cmd, args, refused) {
+		hold.NoLock(a.stdout, code)
 	}
 	return code
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
@@ -249,8 +250,6 @@ func TestFailureCodes(t *testing.T) {
 		{hasp.ErrClosed, 70},
 		{exit.Usage("x"), 64},
 		{fmt.Errorf("run: %w", exit.Misconfigured("x")), 78},
-		{notRunnable("x", fs.ErrNotExist), 127},
-		{notRunnable("x", &os.PathError{Err: fs.ErrPermission}), 126},
 		{fmt.Errorf("%w: %w", context.Canceled, signals.Interrupted{Signal: 15}), 143},
 	} {
 		if got := exit.Of(c.err).Code; got != c.want {
@@ -280,9 +279,9 @@ func TestValues(t *testing.T) {
 			t.Errorf("%q was taken for %v", in, p)
 		}
 	}
-	p := reaction{most: "kill"}
+	p := job.Reaction{Most: "kill"}
 	for _, in := range []string{"signal:USR1", "signal:SIGUSR1", "signal:usr1"} {
-		if p.Set(in) != nil || signals.Name(p.signal) != "USR1" || p.ends() || p.ignores() {
+		if p.Set(in) != nil || signals.Name(p.Signal) != "USR1" || p.Ends() || p.Ignores() {
 			t.Errorf("%q is %v", in, p)
 		}
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
@@ -120,7 +122,7 @@ func (c *candidate) campaign() error {
 		// A new channel for each term: a request for the last term must not end the next.
 		requests := asks()
 		opts := c.flags.whenAsked(c.client, requests)
-		election := c.client.Election(r.name, append(opts, hasp.Note(noteOr(c.flags.note, c.argv)))...)
+		election := c.client.Election(r.name, append(opts, hasp.Note(cmp.Or(c.flags.note, noteFor(c.argv))))...)
 		term, err := c.win(election)
 		if err == nil {
 			var again bool
@@ -160,26 +162,17 @@ func (c *candidate) lead(term *hasp.Term, requests <-chan hasp.Owner) (again boo
 	held := leaseOf(term.Lease)
 	r.held(held)
 	r.say("leading %q%s", r.name, view.Token(term.Token()))
-	t := &task{
-		path: c.path, argv: c.argv,
-		env:   c.app.commandEnv(held, c.client, &c.flags.store, c.flags.passCredentials, true, r),
-		lease: held, flags: &c.flags.commandFlags, signals: c.signals, requests: requests, report: r,
-		explain: func(lost error) error { return explainLoss(c.client, held, lost) },
-	}
-	end := t.run()
-	settle(&end, term.Lease, r)
-	end.reason(t)
+	env := c.app.commandEnv(held, c.client, &c.flags.store, c.flags.passCredentials, true, r)
+	t := c.task(c.client, held, env, &c.flags.commandFlags, c.signals, requests)
+	end := t.Run()
+	settle(&end, held, r, t.Explain)
 	// A command that cannot even be started will fail the next time, too; but a lead that was lost
 	// before the command began is an ordinary loss.
-	if end.ended || end.notStarted != nil && !errors.Is(end.notStarted, hasp.ErrLost) {
-		f := end.failure()
-		if end.ended {
-			f = asked(f)
-		}
-		return false, r.done(end.record(), f)
+	if end.Ended || end.NotStarted != nil && !errors.Is(end.NotStarted, hasp.ErrLost) {
+		return false, r.done(recordOf(&end), asked(end.Failure()))
 	}
-	r.conclude("term", end.record(), end.failure())
-	r.say("no longer leading %q after %s: %s", r.name, view.Brief(time.Since(r.acquired)), describeEnd(end))
+	r.conclude("term", recordOf(&end), end.Failure())
+	r.say("no longer leading %q after %s: %s", r.name, view.Brief(time.Since(r.acquired)), describeEnd(&end))
 	return true, nil
 }
 
@@ -193,9 +186,7 @@ func (c *candidate) win(election *hasp.Election) (*hasp.Term, error) {
 	}
 	if in := stop(); in != nil {
 		if err == nil {
-			rctx, cancel := context.WithTimeout(context.Background(), releaseBound) // else a silent store would hold up the end for a TTL
-			defer cancel()
-			_ = term.Release(rctx) // nothing has begun under it; otherwise Close does it
+			_ = giveBack(term.Lease) // nothing has begun under it; otherwise Close does it, and a silent store would hold up the end for a TTL
 		}
 		err = in
 	}
@@ -214,15 +205,15 @@ func (c *candidate) rest() error {
 	return stop()
 }
 
-func describeEnd(end ending) string {
-	f := end.failure()
+func describeEnd(end *job.Ending) string {
+	f := end.Failure()
 	switch {
 	case f == nil:
 		return "the command has ended with exit code 0"
 	case f.Err != nil:
 		return f.Error()
-	case end.status.Signal != 0:
-		return "the command was killed by " + signals.Name(end.status.Signal)
+	case end.Status.Signal != 0:
+		return "the command was killed by " + signals.Name(end.Status.Signal)
 	}
-	return fmt.Sprintf("the command has ended with exit code %d", end.status.Code)
+	return fmt.Sprintf("the command has ended with exit code %d", end.Status.Code)
 }

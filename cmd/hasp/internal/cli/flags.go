@@ -7,6 +7,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/pflag"
 )
@@ -101,7 +102,7 @@ func checkText(flag, text string) error {
 // commandFlags are those of the verbs that run a command.
 type commandFlags struct {
 	killAfter       duration
-	onLost, onAsk   reaction
+	onLost, onAsk   job.Reaction
 	passCredentials bool
 	waitDaemons     bool
 	statusFD        int
@@ -110,8 +111,8 @@ type commandFlags struct {
 
 func (f *commandFlags) add(fs *pflag.FlagSet) {
 	f.killAfter = duration{d: 10 * time.Second}
-	f.onLost = reaction{most: "kill", text: "kill"}
-	f.onAsk = reaction{most: "stop", words: wordSay, text: wordSay}
+	f.onLost = job.Reaction{Most: "kill", Text: "kill"}
+	f.onAsk = job.Reaction{Most: "stop", Words: wordSay, Text: wordSay}
 	fs.Var(&f.killAfter, "kill-after", "how long after TERM the command gets KILL")
 	fs.Var(&f.onLost, "on-lost", "what the command gets when the lock is lost")
 	fs.Var(&f.onAsk, "on-ask", "what the command gets when another client asks for the lock (hasp release NAME)")

@@ -7,31 +7,14 @@ import (
 	"fmt"
 	"io"
 	"syscall"
-	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 )
-
-// heldLine and lostLine are the lines that hold prints.
-type heldLine struct {
-	Event    string     `json:"event"` // held
-	Name     string     `json:"name"`
-	Store    string     `json:"store"`
-	Token    uint64     `json:"token,omitempty"`
-	Holder   string     `json:"holder,omitempty"`
-	Deadline *time.Time `json:"deadline,omitempty"`
-	Locks    []oneOf    `json:"locks,omitempty"` // those that -l has named
-}
-
-type lostLine struct {
-	Event  string `json:"event"` // lost
-	Name   string `json:"name"`
-	Reason string `json:"reason"`
-}
 
 func (a *app) holdCommand() *cobra.Command {
 	f, x := &runFlags{}, &exportFlags{}
@@ -91,7 +74,7 @@ func (f *runFlags) holdNote() string { return cmp.Or(f.note, "hasp hold") }
 // hold releases in every case in which it returns, and if it is killed, the store does: the lock
 // cannot outlive the process at the other end of the caller's pipe.
 func (a *app) hold(names []string, f *runFlags) error {
-	f.onAsk = reaction{text: "ignore"}
+	f.onAsk = job.Reaction{Text: "ignore"}
 	f.statusFD = -1 // the records are for a command's outcome; hold's own lines say all
 	r, err := a.report(title(names), &f.storeFlags, &f.commandFlags)
 	if err != nil {
@@ -109,26 +92,16 @@ func (a *app) hold(names []string, f *runFlags) error {
 	}
 	defer client.Close()
 
-	line := heldLine{Event: "held", Name: r.name, Store: r.store, Deadline: expiry(held)}
-	if l := held.only(); l != nil {
-		line.Token, line.Holder = l.Token(), l.ID()
-	}
-	if len(f.locks) > 0 {
-		line.Locks = held.locks()
-	}
+	held.numbered = len(f.locks) > 0
 	// The reader of the line may take its time, but hasp reacts at once to the end of the input, to
 	// a signal and to a loss. If the line cannot be written, no reader knows of the lock: it is
 	// released below.
 	out := a.output(a.stdout, r.gapRecord)
 	a.stdout = out
-	if err = a.printJSON(line); err == nil {
-		err = a.holdUntil(ctx, held, r.name, out)
+	if err = a.printJSON(r.describe("held", held)); err == nil {
+		err = a.holdUntil(ctx, held, r, out)
 	}
-	rctx, cancel := context.WithTimeout(context.Background(), releaseBound)
-	defer cancel()
-	if rerr := held.Release(rctx); err == nil {
-		err = rerr
-	}
+	err = cmp.Or(err, giveBack(held))
 	if perr := out.Err(); err == nil && perr != nil {
 		err = notPrinted(perr)
 	}
@@ -139,7 +112,7 @@ func (a *app) hold(names []string, f *runFlags) error {
 }
 
 // holdUntil returns nil when the lock is to be released, and the loss otherwise.
-func (a *app) holdUntil(ctx context.Context, l anyLease, name string, out *output.Writer) error {
+func (a *app) holdUntil(ctx context.Context, l *commandLease, r *reporter, out *output.Writer) error {
 	ended := make(chan error, 1)
 	go func() {
 		// Ends with the process: a read cannot be interrupted.
@@ -158,7 +131,9 @@ func (a *app) holdUntil(ctx context.Context, l anyLease, name string, out *outpu
 		return notPrinted(err)
 	case <-l.Lost():
 		err := l.Err()
-		_ = a.printJSON(lostLine{Event: "lost", Name: name, Reason: fmt.Sprint(err)}) // the exit code says it, too
+		rec := r.describe("lost", l)
+		rec.Message = fmt.Sprint(err)
+		_ = a.printJSON(rec) // the exit code says it, too
 		return err
 	}
 	return nil

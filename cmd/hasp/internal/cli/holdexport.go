@@ -1,17 +1,17 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/hold"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -22,13 +22,13 @@ type exportFlags struct {
 	export  bool
 	pid     int
 	maxHold duration
-	onLost  reaction
+	onLost  job.Reaction
 	given   bool // --pid
 }
 
 func (f *exportFlags) add(fs *pflag.FlagSet) {
 	f.maxHold.min = 1
-	f.onLost = reaction{most: "stop", text: "stop"}
+	f.onLost = job.Reaction{Most: "stop", Text: "stop"}
 	fs.BoolVar(&f.export, "export", false, "hold the lock in the background and print shell text that tells of it: eval \"$(hasp hold --export NAME)\"")
 	fs.IntVar(&f.pid, "pid", 0, "with --export: hold the lock for as long as process `PID` lives (default: the calling shell); 0: not bound to a process, for --max-hold")
 	fs.Var(&f.maxHold, "max-hold", "with --export: give the lock back when it is held for so long")
@@ -52,103 +52,25 @@ func (f *exportFlags) check(fs *pflag.FlagSet, args []string) error {
 		return exit.Usage("--pid 0 needs --max-hold: without a process or a time the lock would be held for ever")
 	}
 	if f.given && !fs.Lookup("on-lost").Changed {
-		f.onLost = reaction{most: "stop", text: "ignore"} // it may be the runner of all jobs
+		f.onLost = job.Reaction{Most: "stop", Text: "ignore"} // it may be the runner of all jobs
 	}
 	return nil
 }
 
-// holdVariable has the sockets of the background holders, the latest first, with ':' in between.
-const holdVariable = "HASP_HOLD"
-
-// kept describes the lock of a background holder, to the hasp that has started the holder and to
-// those that ask it later.
-type kept struct {
-	State    string     `json:"state"` // held, lost, released
-	Name     string     `json:"name"`  // all names, as one text
-	Store    string     `json:"store"`
-	Holder   string     `json:"holder,omitempty"` // this and the token are those of a single lock
-	Token    uint64     `json:"token,omitempty"`
-	Locks    []oneOf    `json:"locks,omitempty"`    // those that -l has named
-	Deadline *time.Time `json:"deadline,omitempty"` // absent where nothing expires
-	Socket   string     `json:"socket,omitempty"`
-	Message  string     `json:"message,omitempty"`
-	Exit     int        `json:"exit"` // of the hasp that asks
-}
-
-// shellText is the text that the calling shell evaluates. Each statement ends with a semicolon:
-// without quotes around it a text loses its lines. There is no HASP_STORE in it: the shell has its
-// own, with credentials that do not belong into a text. With a shell it is for that process alone.
-func (a *app) shellText(k kept, shell int) (string, error) {
-	own := a.lockVariables(k.all(), len(k.Locks) > 0, k.Deadline)
+// shellVariables are those by which the calling shell knows of its locks.
+func (a *app) shellVariables(s hold.State) (map[string]string, error) {
+	own := a.lockVariables(s.All(), len(s.Locks) > 0, s.Deadline)
 	held := heldAbove(a.getenv)
-	for _, l := range k.all() {
-		held = append(held, holding{k.Store, l.Name, l.Holder, l.Token})
+	for _, l := range s.All() {
+		held = append(held, holding{s.Store, l.Name, l.Holder, l.Token})
 	}
 	text, err := json.Marshal(held)
 	if err != nil {
-		return "", err // plain data
+		return nil, err // plain data
 	}
-	own[heldVariable] = string(text)
-	own[holdVariable] = strings.Join(append([]string{k.Socket}, living(a.getenv(holdVariable))...), ":")
-	var b strings.Builder
-	if shell != 0 {
-		fmt.Fprintf(&b, "if [ \"$$\" = %d ]; then\n", shell)
-	}
-	for _, name := range slices.Sorted(maps.Keys(own)) {
-		if own[name] == "" {
-			fmt.Fprintf(&b, "unset %s;\n", name)
-			continue
-		}
-		fmt.Fprintf(&b, "%s=%s;\nexport %[1]s;\n", name, shellQuote(own[name]))
-	}
-	if shell != 0 {
-		b.WriteString("else\n")
-		otherShell(&b, k, shell)
-		b.WriteString("fi;\n")
-	}
-	return b.String(), nil
+	own[heldVariable], own[hold.Variable] = string(text), hold.Sockets(s.Socket, a.getenv(hold.Variable))
+	return own, nil
 }
-
-// otherShell is the text for a shell that is not the process which the lock is bound to.
-// bound.ToCaller has taken that for the shell, and there are two cases in which it is not. A wrapper
-// that waits for hasp (timeout, a script) has executed something, as a shell has, and the lock ends
-// with it, a moment later. And a script without "#!" is run by bash in a fork, which looks like a
-// subshell: the lock would outlast the script, up to the end of that bash. The shell itself knows
-// better: its $$ is the main shell also in a subshell.
-//
-// So the lock is given back, where it is still held, and the script ends as without a lock. The
-// holder is asked by its socket: its process number may be another process's when a text is
-// evaluated late.
-func otherShell(w io.Writer, k kept, bound int) {
-	text := fmt.Sprintf("hasp: %q was taken for process %d, which is not this shell: hasp was started by a wrapper such as timeout, or this script has no #! line; "+
-		"name the shell: hasp hold --export --pid $$", view.Clean(k.Name), bound)
-	_, _ = fmt.Fprintf(w, "%s=%s %s release --mine >/dev/null 2>&1 || :;\nprintf '%%s\\n' %s >&2;\n",
-		holdVariable, shellQuote(k.Socket), shellQuote(os.Args[0]), shellQuote(text)) // into memory
-	noLock(w, exit.CodeConfig)
-}
-
-// all are the locks, however they were named.
-func (k kept) all() []oneOf {
-	if len(k.Locks) > 0 {
-		return k.Locks
-	}
-	return []oneOf{{k.Name, k.Token, k.Holder}}
-}
-
-func (k kept) has(name string) bool {
-	return slices.ContainsFunc(k.all(), func(l oneOf) bool { return l.Name == name })
-}
-
-// living are the sockets that are still there: a holder removes its own when it gives its lock
-// back.
-func living(sockets string) []string {
-	return slices.DeleteFunc(strings.Split(sockets, ":"), func(s string) bool {
-		_, err := os.Lstat(s)
-		return s == "" || err != nil
-	})
-}
-
-func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // exporting recognises hold --export on a command line that has failed: a script that evaluates
 // what is printed must not run on. In doubt it is recognised. Where the command line is refused,
@@ -160,11 +82,11 @@ func exporting(cmd *cobra.Command, args []string, refused bool) bool {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
 	}
-	hold := cmd.Name() == "hold" || slices.Contains(args, "hold")
+	holds := cmd.Name() == "hold" || slices.Contains(args, "hold")
 	switch {
-	case cmd.HasParent() && !hold:
+	case cmd.HasParent() && !holds:
 		return false
-	case refused && hold && (cmd.Name() == "hold" || !cmd.HasParent()):
+	case refused && holds && (cmd.Name() == "hold" || !cmd.HasParent()):
 		return true
 	}
 	return slices.ContainsFunc(args, func(arg string) bool {
@@ -174,25 +96,103 @@ func exporting(cmd *cobra.Command, args []string, refused bool) bool {
 	})
 }
 
-// noLock is the text for the calling shell when there is no lock. With eval "$(hasp ...)" a shell
-// does not see the exit code, and a script without set -e would run on without its lock: so the
-// text ends a script with that code. A person's shell must stay, and only gets the code as a
-// status.
-func noLock(w io.Writer, code int) {
-	_, _ = fmt.Fprintf(w, "case $- in *i*) (exit %d) ;; *) exit %[1]d ;; esac;\n", code) // the exit code says it, too
-}
-
-// stateOf describes the locks while they are held, or were lost.
-func stateOf(l *commandLease, name, store string) kept {
-	k := kept{State: "held", Name: name, Store: store, Deadline: expiry(l)}
-	if only := l.only(); only != nil {
-		k.Holder, k.Token = only.ID(), only.Token()
-	}
-	if l.numbered {
-		k.Locks = l.locks()
-	}
-	if err := l.Err(); err != nil {
-		k.State, k.Message, k.Exit = "lost", err.Error(), exit.CodeLost
+// stateOf describes the locks while they are held, or were lost, and why.
+func stateOf(l *commandLease, r *reporter, why func() error) hold.State {
+	rec := r.describe("held", l)
+	k := hold.State{State: rec.Event, Name: rec.Name, Store: rec.Store, Holder: rec.Holder, Token: rec.Token, Locks: rec.Locks, Deadline: rec.Deadline}
+	if l.Err() != nil {
+		k.State, k.Message, k.Exit = "lost", why().Error(), exit.CodeLost
 	}
 	return k
+}
+
+// mineOf is a verb with --mine: it talks to the holders and not to a store.
+func (a *app) mineOf(cmd *cobra.Command, args []string, word string, asJSON bool) error {
+	given := ""
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name != "mine" && f.Name != "json" && slices.ContainsFunc(a.args, func(arg string) bool { return strings.HasPrefix(arg, "--"+f.Name) }) {
+			given = f.Name
+		}
+	})
+	if given != "" {
+		return exit.Usage("--mine and --%s exclude each other", given)
+	}
+	slices.Sort(args)
+	return a.mine(word, slices.Compact(args), asJSON)
+}
+
+// mine asks the background holders of this shell, the latest first: those of hold --export whose
+// variables it has evaluated. All of them, or those of the names. Locks that were taken together
+// are given back together, so they must be named together.
+func (a *app) mine(word string, names []string, asJSON bool) error {
+	sockets := strings.FieldsFunc(a.getenv(hold.Variable), func(r rune) bool { return r == ':' })
+	if len(sockets) == 0 {
+		return exit.Usage("%s is not set: this shell holds no lock; see: hasp hold --help", hold.Variable)
+	}
+	type answer struct {
+		socket string
+		state  hold.State
+		err    error
+	}
+	var answers []answer
+	found := map[string]bool{}
+	for _, socket := range sockets {
+		k, err := hold.Ask(socket, hold.AskState)
+		named := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			return !slices.ContainsFunc(k.All(), func(l view.Lock) bool { return l.Name == name })
+		})
+		for _, name := range named {
+			found[name] = true
+		}
+		switch {
+		case err == nil && len(names) > 0 && len(named) == 0:
+			continue
+		case err == nil && word == hold.AskRelease && len(names) > 0 && len(named) < len(k.All()):
+			return exit.Usage("%q are held together, and released together: name all of them", view.Clean(k.Name))
+		}
+		answers = append(answers, answer{socket, k, err})
+	}
+	// Which locks a holder had that is gone cannot be known: it counts if a name is not found
+	// elsewhere.
+	if len(names) > 0 && len(found) == len(names) {
+		answers = slices.DeleteFunc(answers, func(a answer) bool { return a.err != nil })
+	}
+	for _, name := range names {
+		if !found[name] && !slices.ContainsFunc(answers, func(a answer) bool { return a.err != nil }) {
+			return exit.Usage("this shell holds no lock %q", view.Clean(name))
+		}
+	}
+	var first error
+	for _, h := range answers {
+		if h.err == nil && word != hold.AskState {
+			h.state, h.err = hold.Ask(h.socket, word)
+		}
+		first = cmp.Or(first, a.tellMine(h.state, h.err, asJSON))
+	}
+	return first
+}
+
+// tellMine says what a background holder has answered. One that does not answer has died, and its
+// lock with it, or has given it back before.
+func (a *app) tellMine(k hold.State, err error, asJSON bool) error {
+	if err != nil {
+		return &exit.Failure{Code: exit.CodeLost, Outcome: exit.OutcomeLost, Err: fmt.Errorf("the holder of this shell's lock is gone: the lock was released before, its time was over, or the holder was killed: %w", err)}
+	}
+	if asJSON {
+		if err := a.printJSON(k); err != nil {
+			return exit.Of(err)
+		}
+	}
+	switch {
+	case k.Exit != 0:
+		return &exit.Failure{Code: k.Exit, Outcome: exit.OutcomeLost, Err: errors.New(k.Message), Told: asJSON}
+	case asJSON:
+	case k.State == "held" && len(k.Locks) > 1:
+		a.tell(fmt.Sprintf("%q are held by this shell at %s", view.Clean(k.Name), view.Clean(k.Store)))
+	case k.State == "held":
+		a.tell(fmt.Sprintf("%q is held by this shell%s at %s", view.Clean(k.Name), view.CommaToken(k.Token), view.Clean(k.Store)))
+	case k.Message != "":
+		a.tell(k.Message)
+	}
+	return nil
 }

@@ -4,11 +4,6 @@ package cli
 
 import "github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 
-// keeper exists on Unix only.
-type keeper struct{}
-
-func parseKeeper(args []string) ([]string, *keeper) { return args, nil }
-
 func (*app) export([]string, *runFlags, *exportFlags) error {
 	return exit.Misconfigured("hold --export is for Unix shells; hasp hold without it, and the library, can be used here")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/hold"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/queues"
 	"github.com/hasplock/hasp/driver"
@@ -73,7 +74,7 @@ text where it is UTF-8, and otherwise base64, as value_base64.`,
 	one := with(oneName, func(name string) error { return a.who(name, &f, held) })
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
 		if mine {
-			return a.mineOf(cmd, args, wordState, f.json)
+			return a.mineOf(cmd, args, hold.AskState, f.json)
 		}
 		return one(cmd, args)
 	})

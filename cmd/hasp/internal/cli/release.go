@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/hold"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/queues"
 	"github.com/spf13/cobra"
@@ -72,7 +73,7 @@ With --mine, give back what hasp hold --export holds for this shell.`,
 	fs.BoolVar(&f.mine, "mine", false, "give back what hasp hold --export holds for this shell: the locks of the NAMEs, or all")
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
 		if f.mine {
-			return a.mineOf(cmd, args, wordRelease, f.json)
+			return a.mineOf(cmd, args, hold.AskRelease, f.json)
 		}
 		nameOrPrefix := oneName
 		if f.host != "" {

@@ -13,19 +13,19 @@ import (
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
-// record is one line of --status-fd and --json.
+// record is one line of --status-fd and --json, and of what hold prints.
 type record struct {
-	Event string    `json:"event"` // unreachable, waiting, acquired, asked, lost, term, done, dropped
+	Event string    `json:"event"` // unreachable, waiting, acquired, asked, lost, term, done, dropped; held
 	Time  time.Time `json:"time"`
 	Name  string    `json:"name"`
 	Store string    `json:"store,omitempty"`
 
-	Token    uint64     `json:"token,omitempty"`
-	Holder   string     `json:"holder,omitempty"`   // the id of our entry
-	Deadline *time.Time `json:"deadline,omitempty"` // absent where nothing expires
-	Locks    []oneOf    `json:"locks,omitempty"`    // of acquired, if there are several
-	Waited   float64    `json:"waited_s,omitempty"`
-	Held     float64    `json:"held_s,omitempty"`
+	Token    uint64      `json:"token,omitempty"`
+	Holder   string      `json:"holder,omitempty"`   // the id of our entry
+	Deadline *time.Time  `json:"deadline,omitempty"` // absent where nothing expires
+	Locks    []view.Lock `json:"locks,omitempty"`    // of acquired and held, if there are several or -l names one
+	Waited   float64     `json:"waited_s,omitempty"`
+	Held     float64     `json:"held_s,omitempty"`
 
 	By    *hasp.Owner `json:"by,omitempty"`    // of asked
 	Lines int         `json:"lines,omitempty"` // of dropped
@@ -36,14 +36,6 @@ type record struct {
 	ChildExit   *int         `json:"child_exit,omitempty"`
 	ChildSignal string       `json:"child_signal,omitempty"`
 	Message     string       `json:"message,omitempty"`
-}
-
-// oneOf is one of several locks. Their record has no token and no holder, and all names as one
-// text.
-type oneOf struct {
-	Name   string `json:"name"`
-	Token  uint64 `json:"token,omitempty"`
-	Holder string `json:"holder"`
 }
 
 // reporter reports what happens with one lock: for people as text on standard error, or as records
@@ -130,16 +122,25 @@ func (r *reporter) gapRecord(lines int) string {
 	return string(line) + "\n"
 }
 
+// describe is the record of an event with what is held.
+func (r *reporter) describe(event string, g *commandLease) record {
+	rec := record{Event: event, Time: time.Now(), Name: r.name, Store: r.store, Deadline: expiry(g)}
+	if l := g.only(); l != nil {
+		rec.Token, rec.Holder = l.Token(), l.ID()
+	}
+	if g.numbered || len(g.leases) > 1 {
+		rec.Locks = g.locks()
+	}
+	return rec
+}
+
 func (r *reporter) held(g *commandLease) {
 	r.acquired = time.Now()
 	r.holding.Store(true)
-	rec := record{Event: "acquired", Waited: r.acquired.Sub(r.began).Seconds(), Deadline: expiry(g)}
-	token := ""
+	rec, token := r.describe("acquired", g), ""
+	rec.Waited = r.acquired.Sub(r.began).Seconds()
 	if l := g.only(); l != nil {
-		rec.Token, rec.Holder = l.Token(), l.ID()
 		rec.Name, r.taken, token = l.Name(), l.Name(), view.Token(l.Token())
-	} else {
-		rec.Locks = g.locks()
 	}
 	r.write(rec)
 	r.detail("acquired %q%s at %s after %s", cmp.Or(r.taken, r.name), token, r.store, view.Brief(r.acquired.Sub(r.began)))

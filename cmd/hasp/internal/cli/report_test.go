@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
 	"github.com/hasplock/hasp/memlock"
 )
 
@@ -34,6 +35,6 @@ func TestRenewedWhileHeld(t *testing.T) {
 	renewed(0)
 	r.held(leaseOf(lease))
 	renewed(1)
-	settle(&ending{}, lease, r)
+	settle(&job.Ending{}, lease, r, nil)
 	renewed(1)
 }

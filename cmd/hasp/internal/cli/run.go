@@ -4,12 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os/exec"
 	"time"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/spf13/cobra"
@@ -74,8 +73,7 @@ type plannedRun struct {
 	report *reporter
 }
 
-// prepare checks what can be checked without the store. That includes finding the command: a
-// mistyped command is refused at once, not after an hour in the queue.
+// prepare checks what can be checked without the store. That includes finding the command.
 func (a *app) prepare(cmd *cobra.Command, args, locks []string, any bool, sf *storeFlags, cf *commandFlags) (*plannedRun, error) {
 	names, argv, err := a.namesAndCommand(cmd, args, locks, any)
 	if err != nil {
@@ -85,20 +83,25 @@ func (a *app) prepare(cmd *cobra.Command, args, locks []string, any bool, sf *st
 	if err != nil {
 		return nil, err
 	}
-	if !group.Supported {
-		return nil, r.done(record{}, errNoCommands)
-	}
-	if cf.waitDaemons && !group.SeesDetached() {
-		return nil, r.done(record{}, exit.Misconfigured("--wait-daemons: this system does not show hasp what leaves the command's process group; it needs Linux, with /proc"))
-	}
-	path, err := exec.LookPath(argv[0])
+	path, err := job.Find(argv[0], cf.waitDaemons)
 	if err != nil {
-		return nil, r.done(record{}, notRunnable(argv[0], err))
+		return nil, r.done(record{}, exit.Of(err))
 	}
 	return &plannedRun{names, argv, path, r}, nil
 }
 
-var errNoCommands = exit.Misconfigured("commands cannot be run under a lock on this system yet; hasp hold and the library can be used")
+// task is the command under the lock.
+func (p *plannedRun) task(c *hasp.Client, held *commandLease, env []string, f *commandFlags, sigs *signals.Signals, requests <-chan hasp.Owner) *job.Task {
+	r := p.report
+	return &job.Task{
+		Path: p.path, Argv: p.argv, Env: env, WaitDaemons: f.waitDaemons,
+		Lock: held, Name: r.name, Store: r.store, Acquired: r.acquired,
+		KillAfter: f.killAfter.d, OnLost: f.onLost, OnAsk: f.onAsk, Signals: sigs.C, Requests: requests,
+		Explain: func(lost error) error { return explainLoss(c, held, lost) },
+		Say:     r.say, Detail: r.detail,
+		Event: func(name, message string, by *hasp.Owner) { r.write(record{Event: name, Message: message, By: by}) },
+	}
+}
 
 func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error {
 	if f.skipOK && !f.wait.set {
@@ -130,7 +133,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	defer sigs.Close()
 	ctx, stopWaiting := sigs.Until(parent)
 	requests := asks()
-	client, held, err := a.get(ctx, e.names, noteOr(f.note, e.argv), f, r, requests)
+	client, held, err := a.get(ctx, e.names, cmp.Or(f.note, noteFor(e.argv)), f, r, requests)
 	if in := cmp.Or(stopWaiting(), context.Cause(parent)); in != nil && err == nil {
 		client.Close() // releases: nothing has begun under the lock
 		err = in
@@ -143,21 +146,15 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	if f.slots > 0 {
 		held.slot = held.only().Slot()
 	}
-	t := &task{
-		path: e.path, argv: e.argv,
-		env:   a.commandEnv(held, client, &f.store, f.passCredentials, f.exclusive(), r),
-		lease: held, flags: &f.commandFlags, maxHold: f.maxHold.d, orphaned: parent.Done(),
-		signals: sigs, requests: requests, report: r,
-		explain: func(lost error) error { return explainLoss(client, held, lost) },
-	}
-	end := t.run()
+	t := e.task(client, held, a.commandEnv(held, client, &f.store, f.passCredentials, f.exclusive(), r), &f.commandFlags, sigs, requests)
+	t.MaxHold, t.Orphaned = f.maxHold.d, parent.Done()
+	end := t.Run()
 	// From here on the group is gone and nothing runs under the lock.
-	if !end.ended { // by a signal, which the command got
+	if !end.Ended { // by a signal, which the command got
 		lingerUntil(r.acquired.Add(f.minHold.d), held, sigs)
 	}
-	settle(&end, held, r)
-	end.reason(t)
-	return r.done(end.record(), end.failure())
+	settle(&end, held, r, t.Explain)
+	return r.done(recordOf(&end), end.Failure())
 }
 
 // notAcquired is the failure to get the lock, by the flags for a busy one.
@@ -199,20 +196,11 @@ func (a *app) getOnce(ctx context.Context, names []string, note string, most dur
 	return client, held, nil
 }
 
-func noteOr(note string, argv []string) string {
-	if note != "" {
-		return note
-	}
-	return noteFor(argv)
-}
-
 // lingerUntil keeps the lock after the command, for --min-hold. A signal or a loss ends that; the
 // command has ended, and its exit code stands.
 func lingerUntil(t time.Time, l anyLease, sigs *signals.Signals) {
 	ctx, stop := sigs.Until(l.Context())
-	if d := time.Until(t); d > 0 {
-		sleep(ctx, d)
-	}
+	sleep(ctx, time.Until(t))
 	_ = stop()
 }
 
@@ -220,19 +208,71 @@ func lingerUntil(t time.Time, l anyLease, sigs *signals.Signals) {
 // done, and the caller waits for its exit code.
 const releaseBound = 5 * time.Second
 
+// giveBack releases within that time.
+func giveBack(l anyLease) error {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseBound)
+	defer cancel()
+	return l.Release(ctx)
+}
+
 // settle releases the lock. A loss that only the release finds out counts as a loss during the run:
 // it is too late for the command, but the reader of the exit code must know. A release that is only
 // unconfirmed is no failure of the command; the TTL finishes it.
-func settle(end *ending, l anyLease, r *reporter) {
+func settle(end *job.Ending, l anyLease, r *reporter, why func(lost error) error) {
 	r.holding.Store(false)
-	ctx, cancel := context.WithTimeout(context.Background(), releaseBound)
-	defer cancel()
-	err := l.Release(ctx)
+	err := giveBack(l)
 	switch {
-	case err == nil || end.lost != nil:
+	case err == nil || end.Lost != nil:
 	case errors.Is(err, hasp.ErrLost):
-		end.lost = err
+		end.Lost = err
 	default:
 		r.say("%v", err) // the command's status matters more
 	}
+	end.Explain(why)
 }
+
+// recordOf says how the command ended, for the record of the end.
+func recordOf(end *job.Ending) record {
+	switch {
+	case end.NotStarted != nil:
+		return record{}
+	case end.Status.Signal != 0:
+		return record{Outcome: exit.OutcomeSignaled, ChildSignal: signals.Name(end.Status.Signal)}
+	}
+	return record{Outcome: exit.OutcomeExited, ChildExit: &end.Status.Code}
+}
+
+// wordSay is the value of --on-ask by which only people are told.
+const wordSay = "say"
+
+// asks are the requests for a lock. The library reports each once, perhaps before the command has
+// started. Requests beyond the channel's capacity are dropped: the command has been told.
+func asks() chan hasp.Owner { return make(chan hasp.Owner, 16) }
+
+// askEvery is how often the queue is read for people.
+const askEvery = 3 * time.Second
+
+// whenAsked has the library look for requests for the lock, as --on-ask says. People are told
+// within three seconds, which costs nothing for a short run. A command that reacts is told at once,
+// at the price of a watch on the name.
+//
+// A store that does not show who waits has no requests. --on-ask stop is refused there, by the
+// library; the default has nothing to say.
+func (f *commandFlags) whenAsked(c *hasp.Client, requests chan<- hasp.Owner) []hasp.LockOption {
+	pass := func(by hasp.Owner) {
+		select {
+		case requests <- by:
+		default:
+		}
+	}
+	switch {
+	case f.onAsk.Ignores(), f.onAsk.Says() && (!c.Traits().FIFO || f.unheard()):
+		return nil
+	case f.onAsk.Says():
+		return []hasp.LockOption{hasp.Revocable(askEvery, pass)}
+	}
+	return []hasp.LockOption{hasp.Revocable(0, pass)}
+}
+
+// unheard reports that words about the lock reach no one.
+func (f *commandFlags) unheard() bool { return f.quiet && f.statusFD == -1 }

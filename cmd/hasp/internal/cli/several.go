@@ -9,6 +9,8 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/pflag"
 )
 
@@ -22,10 +24,7 @@ type commandLease struct {
 
 // anyLease has the methods that a Lease and a MultiLease share.
 type anyLease interface {
-	Held() bool
-	Lost() <-chan struct{}
-	Err() error
-	Deadline() time.Time
+	job.Lock
 	Context() context.Context
 	Release(ctx context.Context) error
 }
@@ -48,10 +47,10 @@ func leaseOfAll(m *hasp.MultiLease, names []string) *commandLease {
 }
 
 // locks describes the locks, in that order.
-func (all *commandLease) locks() []oneOf {
-	var locks []oneOf
+func (all *commandLease) locks() []view.Lock {
+	var locks []view.Lock
 	for _, l := range all.leases {
-		locks = append(locks, oneOf{l.Name(), l.Token(), l.ID()})
+		locks = append(locks, view.Lock{Name: l.Name(), Token: l.Token(), Holder: l.ID()})
 	}
 	return locks
 }
@@ -117,7 +116,7 @@ func isNumbered(variable string) bool {
 
 // lockVariables are those about the locks. A value of "" removes the variable: those of an outer
 // lock must not stay, even where these locks have no value.
-func (a *app) lockVariables(locks []oneOf, withNumbers bool, deadline *time.Time) map[string]string {
+func (a *app) lockVariables(locks []view.Lock, withNumbers bool, deadline *time.Time) map[string]string {
 	own := map[string]string{}
 	for _, name := range told {
 		own[name] = ""
@@ -127,7 +126,7 @@ func (a *app) lockVariables(locks []oneOf, withNumbers bool, deadline *time.Time
 			own[name] = ""
 		}
 	}
-	set := func(l oneOf, suffix string) {
+	set := func(l view.Lock, suffix string) {
 		own["HASP_NAME"+suffix], own["HASP_HOLDER"+suffix] = l.Name, l.Holder
 		if l.Token != 0 {
 			own["HASP_TOKEN"+suffix] = strconv.FormatUint(l.Token, 10)

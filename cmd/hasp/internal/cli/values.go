@@ -2,13 +2,10 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/driver"
 )
 
@@ -76,44 +73,6 @@ func (p *permits) String() string {
 }
 
 func (*permits) Type() string { return "[K/]N" }
-
-// reaction is the signal a command gets when something happens to its lock.
-type reaction struct {
-	most   string // the word for ending the command
-	words  string // the word for telling people only; "" if there is none
-	text   string
-	signal syscall.Signal // of signal:NAME
-}
-
-func (p *reaction) Set(text string) error {
-	name, isSignal := strings.CutPrefix(text, "signal:")
-	switch {
-	case text == p.most, text == "ignore", text == p.words && text != "":
-		p.text, p.signal = text, 0
-		return nil
-	case isSignal:
-		if sig := signals.ByName(name); sig != 0 {
-			p.text, p.signal = text, sig
-			return nil
-		}
-	}
-	if p.words != "" {
-		return fmt.Errorf("must be %s, %s, ignore or signal:NAME, as in signal:USR1", p.most, p.words)
-	}
-	return fmt.Errorf("must be %s, ignore or signal:NAME, as in signal:USR1", p.most)
-}
-
-func (p *reaction) ends() bool     { return p.text == p.most }
-func (p *reaction) ignores() bool  { return p.text == "ignore" }
-func (p *reaction) String() string { return p.text }
-func (p *reaction) says() bool     { return p.words != "" && p.text == p.words }
-
-func (p *reaction) Type() string {
-	if p.words != "" {
-		return p.most + "|signal:NAME|" + p.words + "|ignore"
-	}
-	return p.most + "|signal:NAME|ignore"
-}
 
 // exitCode is a flag's exit code.
 type exitCode struct{ code int }

@@ -94,8 +94,8 @@ var ErrOrphaned = Interrupted{syscall.SIGTERM, "the process that started hasp ha
 // parentEvery is how often hasp looks whether the process that started it has ended.
 const parentEvery = 200 * time.Millisecond
 
-// WhileParent returns a context that ends when the process that started this one has ended: this one
-// then has another parent, which needs no number that could be another process's by now. The
+// WhileParent returns a context that ends when the process that started this one has ended: this
+// one then has another parent, which needs no number that could be another process's by now. The
 // kernel's notice (PR_SET_PDEATHSIG) will not do: it comes when the thread has ended that started
 // this process, and a parent written in Go or Java may end its threads long before itself.
 //

@@ -166,3 +166,10 @@ func (t *Table) String() string {
 	_ = t.w.Flush()
 	return t.buf.String()
 }
+
+// Lock is one of several locks, as JSON tells of it.
+type Lock struct {
+	Name   string `json:"name"`
+	Token  uint64 `json:"token,omitempty"`
+	Holder string `json:"holder"`
+}

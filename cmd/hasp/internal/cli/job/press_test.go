@@ -1,6 +1,6 @@
 //go:build unix
 
-package cli
+package job
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ import (
 func TestTwoSignalsInAMoment(t *testing.T) {
 	for after, want := range map[time.Duration]time.Duration{10 * time.Minute: time.Second, 300 * time.Millisecond: 300 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
-			j := &job{task: &task{flags: &commandFlags{killAfter: duration{d: after}}}}
+			j := &job{Task: &Task{KillAfter: after}}
 			j.pressed()
 			time.Sleep(samePress - 1)
 			j.pressed()

@@ -1,6 +1,6 @@
 //go:build unix
 
-package cli
+package job
 
 import (
 	"fmt"
@@ -23,10 +23,10 @@ import (
 // point of the loop, the guardian kills the group; if it dies after the group has gone and before
 // the release, the store frees the lock by itself. If the machine dies, so does everything.
 type job struct {
-	*task
+	*Task
 	group    *group.Group
 	terminal *group.Terminal
-	end      ending
+	end      Ending
 
 	trust     time.Duration // the longest seen; see untilWarning
 	asked     time.Time     // when the first INT or TERM came
@@ -54,17 +54,17 @@ type job struct {
 const stopPatience = 200 * time.Millisecond
 
 // run returns when the whole group is gone.
-func (t *task) run() ending {
-	j := &job{task: t}
-	j.end.ignoreLoss = j.flags.onLost.ignores()
+func (t *Task) Run() Ending {
+	j := &job{Task: t}
+	j.end.ignoreLoss = j.OnLost.Ignores()
 	// The grant may be old already: between it and here this process may have been stopped.
-	if err := j.lease.Err(); err != nil {
-		j.end.notStarted = exit.Of(err)
+	if err := j.Lock.Err(); err != nil {
+		j.end.NotStarted = exit.Of(err)
 		return j.end
 	}
-	g, err := group.Start(j.path, j.argv, j.env, j.flags.waitDaemons)
+	g, err := group.Start(j.Path, j.Argv, j.Env, j.WaitDaemons)
 	if err != nil {
-		j.end.notStarted = notRunnable(j.argv[0], err)
+		j.end.NotStarted = notRunnable(j.Argv[0], err)
 		return j.end
 	}
 	j.group, j.terminal = g, group.OpenTerminal()
@@ -79,12 +79,12 @@ func (t *task) run() ending {
 
 func (j *job) loop() {
 	var overdue <-chan time.Time
-	if j.maxHold > 0 {
-		overdue = time.After(time.Until(j.report.acquired.Add(j.maxHold)))
+	if j.MaxHold > 0 {
+		overdue = time.After(time.Until(j.Acquired.Add(j.MaxHold)))
 	}
 	warning := time.NewTimer(j.untilWarning())
 	defer warning.Stop()
-	lost := j.lease.Lost()
+	lost, orphaned := j.Lock.Lost(), j.Orphaned
 	for {
 		select {
 		case e := <-j.group.Events():
@@ -92,9 +92,9 @@ func (j *job) loop() {
 				return
 			}
 			j.event(e)
-		case sig := <-j.signals.C:
+		case sig := <-j.Signals:
 			j.forward(sig.(syscall.Signal))
-		case by := <-j.requests:
+		case by := <-j.Requests:
 			j.requested(by)
 		case <-lost:
 			lost = nil
@@ -110,17 +110,17 @@ func (j *job) loop() {
 			warning.Reset(left)
 		case <-overdue:
 			overdue = nil
-			j.end.overdue = j.maxHold
+			j.end.overdue = j.MaxHold
 			j.terminate()
-			j.report.say("%q is held for %s, the longest allowed; stopping the command", j.report.name, view.Brief(j.maxHold))
-		case <-j.orphaned:
-			j.orphaned, j.end.ended = nil, true
+			j.Say("%q is held for %s, the longest allowed; stopping the command", j.Name, view.Brief(j.MaxHold))
+		case <-orphaned:
+			orphaned, j.end.Ended = nil, true
 			j.terminate()
-			j.report.say("%v; stopping the command", signals.ErrOrphaned)
+			j.Say("%v; stopping the command", signals.ErrOrphaned)
 		case <-j.killAt:
 			j.killAt = nil
 			j.kill()
-			j.report.detail("killing what is left of the command")
+			j.Detail("killing what is left of the command")
 		case <-j.againAt:
 			j.kill()
 		case <-j.stopAt:
@@ -143,21 +143,21 @@ func (j *job) sayLeft() {
 	if m, known := j.group.Left(); known {
 		who = fmt.Sprintf("process %d (%s), which it has left behind", m.PID, m.Command)
 	}
-	j.report.say("the command has ended, and %q is held until %s ends as well", j.report.name, view.Clean(who))
+	j.Say("the command has ended, and %q is held until %s ends as well", j.Name, view.Clean(who))
 }
 
 // forward passes a signal on, to the group and not to the command alone: a script's child does the
 // work, and a shell that waits for it would not pass anything on.
 func (j *job) forward(sig syscall.Signal) {
 	j.send(sig)
-	j.report.detail("forwarding %s", signals.Name(sig))
+	j.Detail("forwarding %s", signals.Name(sig))
 	switch {
 	case sig == signals.Stop:
 		j.suspended = true
 		j.stopAt = time.After(stopPatience)
 		return
 	case slices.Contains(signals.End, os.Signal(sig)):
-		j.end.ended = true
+		j.end.Ended = true
 	default:
 		return
 	}
@@ -170,24 +170,24 @@ func (j *job) forward(sig syscall.Signal) {
 func (j *job) event(e group.Event) {
 	switch e.Kind {
 	case group.Exited:
-		j.end.status, j.exited = e.Status, true
-		j.report.detail("the command has ended; waiting for what is left of its group")
+		j.end.Status, j.exited = e.Status, true
+		j.Detail("the command has ended; waiting for what is left of its group")
 		j.leftAt = time.After(leftPatience)
 	case group.Failed:
-		j.end.notStarted = notRunnable(j.argv[0], e.Err)
+		j.end.NotStarted = notRunnable(j.Argv[0], e.Err)
 	case group.Detached:
 		does := "works on without the lock: see --wait-daemons"
-		if j.leftAt = nil; j.flags.waitDaemons {
-			does = fmt.Sprintf("is waited for, with %q", j.report.name)
-			if j.end.ended {
+		if j.leftAt = nil; j.WaitDaemons {
+			does = fmt.Sprintf("is waited for, with %q", j.Name)
+			if j.end.Ended {
 				j.send(syscall.SIGTERM) // the signal that has ended the group is for this one as well
 			}
 		}
-		j.report.say("process %d (%s) has left the command's process group, and %s", e.Member.PID, view.Clean(e.Member.Command), does)
+		j.Say("process %d (%s) has left the command's process group, and %s", e.Member.PID, view.Clean(e.Member.Command), does)
 	case group.Unguarded:
-		j.report.say("no guardian could be started: if hasp is killed with -9, what the command has started lives on: %v", e.Err)
+		j.Say("no guardian could be started: if hasp is killed with -9, what the command has started lives on: %v", e.Err)
 	case group.Guarded:
-		j.report.say("the command had no guardian, which kills it if hasp is killed with -9; another one has been started")
+		j.Say("the command had no guardian, which kills it if hasp is killed with -9; another one has been started")
 	case group.Stopped:
 		switch {
 		case j.suspended, e.Signal == signals.Stop:
@@ -216,10 +216,10 @@ func (j *job) suspend(wanting bool) {
 	j.send(syscall.SIGSTOP) // those of the group that have not stopped with the first signal
 	lent := j.terminal.TakeBack(j.group)
 	if !group.StopSelf() && wanting && j.terminal.Orphaned() && !j.terminal.Leave(j.group) {
-		j.report.say("the command waits for the terminal, which it cannot get; it stays stopped")
+		j.Say("the command waits for the terminal, which it cannot get; it stays stopped")
 		return
 	}
-	if !j.lease.Held() && j.flags.onLost.ends() {
+	if !j.Lock.Held() && j.OnLost.Ends() {
 		j.kill() // Lost gives the reason
 		return
 	}

@@ -1,8 +1,9 @@
 //go:build unix
 
-package cli
+package job
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"syscall"
@@ -23,14 +24,14 @@ import (
 // half of that longest, and there is no false alarm; a quarter remains after three to four failed
 // renewals.
 func (j *job) untilWarning() time.Duration {
-	deadline := j.lease.Deadline()
+	deadline := j.Lock.Deadline()
 	if deadline.IsZero() {
 		return time.Hour // nothing expires; looking again after an hour keeps the loop simple
 	}
 	left := time.Until(deadline)
 	j.trust = max(j.trust, left)
-	if j.flags.onLost.ends() {
-		left -= min(j.flags.killAfter.d, j.trust/4)
+	if j.OnLost.Ends() {
+		left -= min(j.KillAfter, j.trust/4)
 	}
 	return left
 }
@@ -38,12 +39,12 @@ func (j *job) untilWarning() time.Duration {
 // losing handles a lock that is still held but is about to be lost. Once the command has been told
 // to end, that stands, even if a renewal still succeeds.
 func (j *job) losing() {
-	if !j.flags.onLost.ends() || j.end.lost != nil {
+	if !j.OnLost.Ends() || j.end.Lost != nil {
 		return
 	}
 	j.terminate()
-	j.end.lost = fmt.Errorf("lock %q at %s could not be renewed until shortly before its end", j.report.name, j.report.store)
-	j.report.say("the lock %q cannot be renewed and ends in %s; stopping the command", j.report.name, view.Brief(time.Until(j.lease.Deadline())))
+	j.end.Lost = fmt.Errorf("lock %q at %s could not be renewed until shortly before its end", j.Name, j.Store)
+	j.Say("the lock %q cannot be renewed and ends in %s; stopping the command", j.Name, view.Brief(time.Until(j.Lock.Deadline())))
 }
 
 // lost handles a lock that is no longer held. The next holder may have it after the safety margin,
@@ -51,19 +52,19 @@ func (j *job) losing() {
 // TERM now and KILL before the safety margin is over, would leave a tenth of the TTL for both, and
 // no time at all if the store has removed the entry.
 func (j *job) lost() {
-	p := &j.flags.onLost
+	p := &j.OnLost
 	switch {
-	case p.ends():
+	case p.Ends():
 		j.kill()
-	case p.signal != 0:
-		j.send(p.signal)
+	case p.Signal != 0:
+		j.send(p.Signal)
 	}
-	j.end.lost = j.lease.Err()
-	j.report.write(record{Event: "lost", Message: j.end.lost.Error()})
+	j.end.Lost = j.Lock.Err()
+	j.Event("lost", j.end.Lost.Error(), nil)
 	switch {
-	case p.ends(): // the failure says it
-	case p.signal != 0:
-		j.sayLoss("the command was sent " + signals.Name(p.signal))
+	case p.Ends(): // the failure says it
+	case p.Signal != 0:
+		j.sayLoss("the command was sent " + signals.Name(p.Signal))
 	default:
 		j.sayLoss("the command runs on")
 	}
@@ -71,8 +72,8 @@ func (j *job) lost() {
 
 // sayLoss does not keep the loop waiting for the store.
 func (j *job) sayLoss(so string) {
-	lost := j.end.lost
-	go func() { j.report.say("%v; %s", j.explain(lost), so) }()
+	lost := j.end.Lost
+	go func() { j.Say("%v; %s", j.Explain(lost), so) }()
 }
 
 // terminate asks the group to end and gives it --kill-after for that. It also sends CONT, since a
@@ -82,10 +83,10 @@ func (j *job) terminate() {
 		return
 	}
 	j.stopping = true
-	j.noteStop()
+	j.stopped = cmp.Or(j.stopped, time.Now())
 	j.send(syscall.SIGTERM)
 	j.send(syscall.SIGCONT)
-	j.killIn(j.flags.killAfter.d)
+	j.killIn(j.KillAfter)
 }
 
 // killIn has KILL sent after d, if it is not to come sooner anyway.
@@ -112,7 +113,7 @@ func (j *job) pressed() {
 	case j.asked.IsZero():
 		j.asked = now
 	case now.Sub(j.asked) >= samePress:
-		j.killIn(min(secondThought, j.flags.killAfter.d))
+		j.killIn(min(secondThought, j.KillAfter))
 	}
 }
 
@@ -122,17 +123,11 @@ const killEvery = time.Second
 
 // kill ends the group, or tries to until it is gone.
 func (j *job) kill() {
-	j.noteStop()
+	j.stopped = cmp.Or(j.stopped, time.Now())
 	j.send(syscall.SIGKILL)
 	j.againAt = time.After(killEvery)
 	if out := j.group.OutOfReach(); len(out) > 0 {
 		j.unheard(out)
-	}
-}
-
-func (j *job) noteStop() {
-	if j.stopped.IsZero() {
-		j.stopped = time.Now()
 	}
 }
 
@@ -155,22 +150,22 @@ func (j *job) unheard(out []group.Member) {
 	if len(out) > 0 {
 		why = fmt.Sprintf("process %d of it runs as user %d", out[0].PID, out[0].UID)
 	}
-	j.report.say("the command cannot be signalled: %s", why)
+	j.Say("the command cannot be signalled: %s", why)
 }
 
 // requested handles a request for the lock. Only the flag makes a holder comply, and then as at the
 // end of --max-hold: the outcome depends on how the command reacts to TERM.
 func (j *job) requested(by hasp.Owner) {
-	p, does := &j.flags.onAsk, "stopping the command"
+	p, does := &j.OnAsk, "stopping the command"
 	switch {
-	case p.ends():
+	case p.Ends():
 		j.terminate()
-	case p.says():
+	case p.Says():
 		does = "the command runs on"
 	default:
-		j.send(p.signal)
-		does = "the command was sent " + signals.Name(p.signal)
+		j.send(p.Signal)
+		does = "the command was sent " + signals.Name(p.Signal)
 	}
-	j.report.write(record{Event: "asked", By: &by, Message: by.Asks})
-	j.report.say("%s asks for %q: %s; %s", view.Owner(by), j.report.name, view.Clean(by.Asks), does)
+	j.Event("asked", by.Asks, &by)
+	j.Say("%s asks for %q: %s; %s", view.Owner(by), j.Name, view.Clean(by.Asks), does)
 }

@@ -1,0 +1,140 @@
+// Package hold has the background holder of hasp hold --export: a process that holds a lock for a
+// shell, from one step of a script to another. [Start] is the side of the hasp that the shell has
+// started, [Holder] that of the process which this starts, and [Ask] that of a later hasp in the
+// same shell. What the shell evaluates is [Text].
+//
+// The package knows no store and takes no lock: the holder is handed one, as a [Lock].
+package hold
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+)
+
+// Variable has the sockets of the background holders, the latest first, with ':' in between.
+const Variable = "HASP_HOLD"
+
+// Caller, in place of a process's number, is the shell that has started hasp.
+const Caller = -1
+
+// State describes the lock of a background holder, to the hasp that has started the holder and to
+// those that ask it later.
+type State struct {
+	State    string      `json:"state"` // held, lost, released
+	Name     string      `json:"name"`  // all names, as one text
+	Store    string      `json:"store"`
+	Holder   string      `json:"holder,omitempty"` // this and the token are those of a single lock
+	Token    uint64      `json:"token,omitempty"`
+	Locks    []view.Lock `json:"locks,omitempty"`    // those that -l has named
+	Deadline *time.Time  `json:"deadline,omitempty"` // absent where nothing expires
+	Socket   string      `json:"socket,omitempty"`
+	Message  string      `json:"message,omitempty"`
+	Exit     int         `json:"exit"` // of the hasp that asks
+}
+
+// All are the locks, however they were named.
+func (s State) All() []view.Lock {
+	if len(s.Locks) > 0 {
+		return s.Locks
+	}
+	return []view.Lock{{Name: s.Name, Token: s.Token, Holder: s.Holder}}
+}
+
+// Sockets is the value of [Variable] with another holder in front of those that are still there: a
+// holder removes its socket when it gives its lock back.
+func Sockets(latest, others string) string {
+	return strings.Join(append([]string{latest}, slices.DeleteFunc(strings.Split(others, ":"), func(s string) bool {
+		_, err := os.Lstat(s)
+		return s == "" || err != nil
+	})...), ":")
+}
+
+// The questions to a background holder.
+const (
+	AskState   = "state"
+	AskRelease = "release"
+)
+
+// askBound is how long a question and its answer may take.
+const askBound = 10 * time.Second
+
+// Ask sends one question to the holder at a socket, and returns the answer.
+func Ask(socket, question string) (s State, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), askBound)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return s, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(askBound)); err != nil {
+		return s, err
+	}
+	if _, err := conn.Write([]byte(question + "\n")); err != nil {
+		return s, err
+	}
+	return s, json.NewDecoder(conn).Decode(&s)
+}
+
+// Text is the text that the calling shell evaluates: it sets the variables, and removes those
+// without a value. Each statement ends with a semicolon: without quotes around it a text loses its
+// lines. There is no HASP_STORE in it: the shell has its own, with credentials that do not belong
+// into a text. With a shell it is for that process alone.
+func Text(variables map[string]string, s State, shell int) string {
+	var b strings.Builder
+	if shell != 0 {
+		fmt.Fprintf(&b, "if [ \"$$\" = %d ]; then\n", shell)
+	}
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
+		if variables[name] == "" {
+			fmt.Fprintf(&b, "unset %s;\n", name)
+			continue
+		}
+		fmt.Fprintf(&b, "%s=%s;\nexport %[1]s;\n", name, quote(variables[name]))
+	}
+	if shell != 0 {
+		b.WriteString("else\n")
+		otherShell(&b, s, shell)
+		b.WriteString("fi;\n")
+	}
+	return b.String()
+}
+
+// otherShell is the text for a shell that is not the process which the lock is bound to.
+// bound.ToCaller has taken that for the shell, and there are two cases in which it is not. A
+// wrapper that waits for hasp (timeout, a script) has executed something, as a shell has, and the
+// lock ends with it, a moment later. And a script without "#!" is run by bash in a fork, which
+// looks like a subshell: the lock would outlast the script, up to the end of that bash. The shell
+// itself knows better: its $$ is the main shell also in a subshell.
+//
+// So the lock is given back, where it is still held, and the script ends as without a lock. The
+// holder is asked by its socket: its process number may be another process's when a text is
+// evaluated late.
+func otherShell(w io.Writer, s State, bound int) {
+	text := fmt.Sprintf("hasp: %q was taken for process %d, which is not this shell: hasp was started by a wrapper such as timeout, or this script has no #! line; "+
+		"name the shell: hasp hold --export --pid $$", view.Clean(s.Name), bound)
+	_, _ = fmt.Fprintf(w, "%s=%s %s release --mine >/dev/null 2>&1 || :;\nprintf '%%s\\n' %s >&2;\n",
+		Variable, quote(s.Socket), quote(os.Args[0]), quote(text)) // into memory
+	NoLock(w, exit.CodeConfig)
+}
+
+// NoLock is the text for the calling shell when there is no lock. With eval "$(hasp ...)" a shell
+// does not see the exit code, and a script without set -e would run on without its lock: so the
+// text ends a script with that code. A person's shell must stay, and only gets the code as a
+// status.
+func NoLock(w io.Writer, code int) {
+	_, _ = fmt.Fprintf(w, "case $- in *i*) (exit %d) ;; *) exit %[1]d ;; esac;\n", code) // the exit code says it, too
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
