@@ -48,7 +48,7 @@ func Main() int {
 	args, holder := hold.Inherit(secrets.TakeArgs())
 	a := &app{
 		streams: streams{
-			stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, tty: group.IsTerminal(os.Stderr), openStatus: openStatus,
+			stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, tty: group.IsTerminal(os.Stderr), openStatus: output.Inherited,
 		},
 		settings: settings{getenv: os.Getenv, environ: os.Environ, configPaths: ownConfigPaths},
 		connect:  hasp.Open, holder: holder,

@@ -58,18 +58,15 @@ func (f *exportFlags) check(fs *pflag.FlagSet, args []string) error {
 }
 
 // shellVariables are those by which the calling shell knows of its locks.
-func (a *app) shellVariables(s hold.State) (map[string]string, error) {
+func (a *app) shellVariables(s hold.State) map[string]string {
 	own := a.lockVariables(s.All(), len(s.Locks) > 0, s.Deadline)
 	held := heldAbove(a.getenv)
 	for _, l := range s.All() {
 		held = append(held, holding{s.Store, l.Name, l.Holder, l.Token})
 	}
-	text, err := json.Marshal(held)
-	if err != nil {
-		return nil, err // plain data
-	}
+	text, _ := json.Marshal(held) // plain data
 	own[heldVariable], own[hold.Variable] = string(text), hold.Sockets(s.Socket, a.getenv(hold.Variable))
-	return own, nil
+	return own
 }
 
 // exporting recognises hold --export on a command line that has failed: a script that evaluates

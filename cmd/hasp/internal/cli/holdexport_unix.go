@@ -25,11 +25,7 @@ func (a *app) export(names []string, f *runFlags, x *exportFlags) error {
 		pid = hold.Caller
 	}
 	return hold.Start(ctx, pid, a.args, func(s hold.State, shell int) error {
-		own, err := a.shellVariables(s)
-		if err != nil {
-			return err
-		}
-		return a.print("%s", hold.Text(own, s, shell))
+		return a.print("%s", hold.Text(a.shellVariables(s), s, shell))
 	})
 }
 
@@ -56,22 +52,18 @@ func (a *app) keep(names []string, f *runFlags, x *exportFlags) error {
 	}
 	defer client.Close()
 	held.numbered = len(f.locks) > 0
+	onLost := x.onLost.Signal
+	if x.onLost.Ends() {
+		onLost = syscall.SIGTERM
+	}
 	why := sync.OnceValue(func() error { return explainLoss(client, held, held.Err()) })
 	state, err := a.holder.Keep(ctx, hold.Lock{
 		Lost: held.Lost(), State: func() hold.State { return stateOf(held, r, why) }, Release: func() error { return giveBack(held) },
-		Acquired: r.acquired, MaxHold: x.maxHold.d, OnLost: x.signal(), Requests: requests,
+		Acquired: r.acquired, MaxHold: x.maxHold.d, OnLost: onLost, Requests: requests,
 		Silent: x.given, Say: r.say, Detail: r.detail,
 	})
 	if err != nil {
 		return r.done(record{}, exit.Of(err))
 	}
 	return r.done(record{}, &exit.Failure{Code: state.Exit, Err: errors.New(state.Message), Told: true})
-}
-
-// signal is the one that the process gets when the lock is lost.
-func (f *exportFlags) signal() syscall.Signal {
-	if f.onLost.Ends() {
-		return syscall.SIGTERM
-	}
-	return f.onLost.Signal
 }

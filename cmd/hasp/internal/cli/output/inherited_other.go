@@ -1,12 +1,13 @@
 //go:build !unix
 
-package cli
+package output
 
 import (
 	"errors"
 	"io"
 )
 
-func openStatus(int) (io.WriteCloser, error) {
+// Inherited refuses.
+func Inherited(int) (io.WriteCloser, error) {
 	return nil, errors.New("not available on this system")
 }
