@@ -9,8 +9,8 @@
 //
 // A span for each acquisition, from the call until it succeeds or fails: a child of the span in the
 // caller's context. That the acquisition waits, or queues again, and the loss of the lock are
-// events of the caller's span, if that is still being recorded; hasp.place is a waiter's place, 0 if
-// it is not known.
+// events of the caller's span, if that is still being recorded. A waiter's place is hasp.place, 0
+// if it is not known.
 //
 // # Metrics
 //

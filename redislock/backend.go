@@ -153,7 +153,7 @@ func answer(r driver.Request, reply redisconn.Reply) (a pushqueue.Answer, again 
 	switch text(0) {
 	case "wait":
 		retry := time.Duration(number(2)) * time.Microsecond
-		return pushqueue.Answer{State: pushqueue.Waits, Seq: uint64(number(1)), Retry: retry}, false, nil
+		return pushqueue.Answer{State: pushqueue.Waits, Seq: uint64(number(1)), Retry: retry, Place: int(number(3))}, false, nil
 	case "busy":
 		return pushqueue.Answer{State: pushqueue.Busy, Holder: parseEntryDetails(text(1)).owner}, number(2) == 1, nil
 	case "closed":

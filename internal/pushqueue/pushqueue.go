@@ -63,6 +63,7 @@ type Answer struct {
 	Retry  time.Duration // if it waits: when to ask although nothing was pushed; 0: never
 	Poll   time.Duration // if it waits and nothing is pushed: how often Wait asks; 0: never
 	Holder string        // if it waits or is busy: an owner in the way, if that is known
+	Place  int           // if it waits: see driver.Verdict
 
 	Quarantine time.Duration // if it is busy: see driver.Verdict
 	Number     uint64        // if it was adopted: that of its last value

@@ -160,7 +160,7 @@ func (t *Ticket[E]) verdictLocked(a Answer) driver.Verdict {
 	if t.held {
 		return driver.Verdict{Held: true, Token: t.seq}
 	}
-	return driver.Verdict{Retry: a.Retry, Holder: a.Holder}
+	return driver.Verdict{Retry: a.Retry, Holder: a.Holder, Place: a.Place}
 }
 
 // pushed makes the verdict without a request, after a pushed grant that needs no confirmation.

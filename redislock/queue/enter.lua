@@ -2,7 +2,7 @@
 --
 -- Mode "enter", the default, makes the entry unless it exists, "try" makes it only if it holds at
 -- once, and "ask" never makes it: "ask" is for a confirmed entry, which must not come back.
--- Answers: Seq of an entry that holds | wait Seq retry | busy owner again | closed left | gone |
+-- Answers: Seq of an entry that holds | wait Seq retry place | busy owner again | closed left | gone |
 -- mismatch capacity | other | foreign
 --
 -- again is 1 if expired holders may still block: of very many holders one call examines only
@@ -83,4 +83,4 @@ if name ~= '' then put('name', name) end
 keepName(ARGV[3])
 save()
 if fits then return new end
-return { 'wait', new, retry(at) }
+return { 'wait', new, retry(at), nth(head, tonumber(string.sub(at, 3)) - head) }

@@ -9,7 +9,18 @@ local now = t[1] * 1000000 + t[2]
 local m = redis.call('HMGET', K, 'hasp2', 'one', 'e:' .. id)
 local closed = closedUntil(now, ARGV[2])
 
-local last, kept, queue, place, retry
+-- nth is the place among those who wait of one with so many places ahead, if it is one of the first
+-- four: places of entries that left are missing. 0 is unknown.
+local function nth(head, ahead)
+  if ahead == 0 or ahead > 3 then return ahead == 0 and 1 or 0 end
+  local waiters, n = redis.call('HMGET', K, 'w:' .. head, 'w:' .. head + 1, 'w:' .. head + 2), 1
+  for i = 1, ahead do
+    if waiters[i] then n = n + 1 end
+  end
+  return n
+end
+
+local last, kept, queue, place, retry, waits
 if not m[2] then
   -- Free, if the numbers of a queue are missing. A key without the field hasp2 is new, or of
   -- something that hasp did not write.
@@ -34,6 +45,7 @@ elseif not m[3] and not ARGV[5] then
     queue = ' ' .. cap .. ' ' .. cap .. ' 1 ' .. expiry .. ' ' .. head .. ' ' .. tail .. ' 0 0'
     place = 'w:' .. tail
     local ahead = tail - head -- see retry in queue.lua
+    waits = nth(head, ahead)
     retry = ahead > 3 and 0 or math.max(expiry - now, closed - now) + 1000 * (1 + ahead)
   end
 end
@@ -50,5 +62,5 @@ if seq and seq < 9007199254740992 then -- beyond, see enter.lua
     redis.call('HSET', K, 'hasp2', s .. ' ' .. kept, 'one', text)
   end
   if extend then redis.call('PEXPIREAT', K, kept) end
-  return retry and { 'wait', seq, retry } or seq
+  return retry and { 'wait', seq, retry, waits } or seq
 end

@@ -74,3 +74,9 @@ func sentinelURL(t *testing.T) string {
 	}
 	return "redis://" + strings.Join(sentinels, ",") + "?sentinel=" + set.MasterName
 }
+
+// The first four of those who wait are told their places.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	testkit.Places(t, testkit.Open(t, backends.SharedRedis(t).URL()), 1, 2, 3, 4, 0)
+}
