@@ -43,6 +43,7 @@ const leastRetry = 20 * time.Millisecond
 func (s *session) toAnswer(a answer) pushqueue.Answer {
 	m := pushqueue.Answer{State: states[a.state], Seq: uint64(a.seq), Retry: s.Options.TTL, Holder: a.holder}
 	if a.ahead < 4 {
+		m.Place = int(a.ahead) + 1
 		m.Retry = min(max(time.Duration(a.retry)*time.Microsecond, leastRetry)+time.Duration(1+a.ahead)*time.Millisecond, m.Retry)
 	}
 	if !s.table.links.listens() {

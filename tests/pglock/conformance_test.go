@@ -135,3 +135,9 @@ func (c closing) Close() error {
 	}
 	return err
 }
+
+// The first four of those who wait are told their places.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	testkit.Places(t, testkit.Open(t, sqlkit.PostgresStore(t)), 1, 2, 3, 4, 0)
+}
