@@ -208,8 +208,8 @@ func (d Dialect) parseAll(names []string) []child {
 //
 // With whole the oldest and the nearest are enough, since each of them denies the whole lock to
 // mine. Of those between the two only another capacity matters, which is a mistake; nearly all have
-// a name like ours and are not parsed either. A list of 512 took 0.2 ms and 0.1 MB.
-func (d Dialect) ahead(names []string, mine string, whole bool) (ahead []child, found bool) {
+// a name like ours and are not parsed either, but counted. A list of 512 took 0.2 ms and 0.1 MB.
+func (d Dialect) ahead(names []string, mine string, whole bool) (ahead []child, between int, found bool) {
 	own, seq, _ := cutSeq(mine)
 	me, _ := d.parse(mine)
 	for _, n := range names {
@@ -218,8 +218,11 @@ func (d Dialect) ahead(names []string, mine string, whole bool) (ahead []child, 
 			continue
 		}
 		rest, s, ok := cutSeq(n)
-		if !ok || !before(s, seq) ||
-			whole && len(ahead) == 2 && before(ahead[0].seq, s) && before(s, ahead[1].seq) && d.sameKind(rest, own) {
+		if !ok || !before(s, seq) {
+			continue
+		}
+		if whole && len(ahead) == 2 && before(ahead[0].seq, s) && before(s, ahead[1].seq) && d.sameKind(rest, own) {
+			between++
 			continue
 		}
 		c, ok := d.parse(n)
@@ -231,11 +234,12 @@ func (d Dialect) ahead(names []string, mine string, whole bool) (ahead []child, 
 			slices.SortFunc(ahead, older)
 			if len(ahead) == 3 && ahead[1].capacity == me.capacity {
 				ahead = slices.Delete(ahead, 1, 2)
+				between++
 			}
 		}
 	}
 	slices.SortFunc(ahead, older)
-	return ahead, found
+	return ahead, between, found
 }
 
 // sameKind reports whether two names without their numbers differ in the guid alone, at most.

@@ -174,7 +174,7 @@ func TestOrderAcrossWrap(t *testing.T) {
 			names = append(names, fmt.Sprintf("_c_%s-lock-%010d", testUUID, start+i))
 		}
 		for at, mine := range names {
-			ahead, found := DialectCurator.ahead([]string{names[4], names[1], "garbage", names[5], names[0], names[3], names[2]}, mine, false)
+			ahead, _, found := DialectCurator.ahead([]string{names[4], names[1], "garbage", names[5], names[0], names[3], names[2]}, mine, false)
 			var got []string
 			for _, c := range ahead {
 				got = append(got, c.name)
@@ -184,7 +184,7 @@ func TestOrderAcrossWrap(t *testing.T) {
 			}
 		}
 	}
-	if _, found := DialectCurator.ahead(nil, "_c_"+testUUID+"-lock-0000000001", false); found {
+	if _, _, found := DialectCurator.ahead(nil, "_c_"+testUUID+"-lock-0000000001", false); found {
 		t.Error("found in nothing")
 	}
 }
@@ -261,10 +261,10 @@ func TestAheadOfWhole(t *testing.T) {
 				names = append(names, name(r, i))
 			}
 			rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-			all, found := d.ahead(names, mine, false)
-			few, foundHere := d.ahead(names, mine, true)
+			all, _, found := d.ahead(names, mine, false)
+			few, between, foundHere := d.ahead(names, mine, true)
 			kind, kindHere := driver.CheckKind(entries(all), me), driver.CheckKind(entries(few), me)
-			if !found || !foundHere || len(all) != n || (kind == nil) != (kindHere == nil) {
+			if !found || !foundHere || len(all) != n || kind == nil && len(few)+between != n || (kind == nil) != (kindHere == nil) {
 				t.Fatalf("%+v ahead of %s: %v, with all %v", few, mine, kindHere, kind)
 			}
 			if got, want := relevantAhead(entries(few), me), relevantAhead(entries(all), me); kind == nil && !reflect.DeepEqual(got, want) {

@@ -95,7 +95,7 @@ func (t *ticket) decide(ctx context.Context, names []string) (driver.Verdict, er
 	if err != nil {
 		return driver.Verdict{}, err
 	}
-	before, found := t.dialect().ahead(names, path.Base(node), t.request.Units == t.request.Capacity)
+	before, between, found := t.dialect().ahead(names, path.Base(node), t.request.Units == t.request.Capacity)
 	if !found {
 		return driver.Verdict{}, t.nodeDeleted()
 	}
@@ -116,6 +116,10 @@ func (t *ticket) decide(ctx context.Context, names []string) (driver.Verdict, er
 			return driver.Verdict{}, err
 		}
 		return driver.Verdict{Holder: t.session.ownerOf(ctx, t.parent+"/"+ahead[0].ID)}, nil
+	}
+	// Behind several holders it is not known how many of those between hold.
+	if !held && (between == 0 || ahead[0].Units == ahead[0].Capacity) {
+		return driver.Verdict{Place: driver.Place(ahead, t.request.Capacity) + between}, nil
 	}
 	if !held {
 		return driver.Verdict{}, nil

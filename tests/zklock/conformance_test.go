@@ -159,3 +159,9 @@ func counter(z *backends.ZooKeeper, key string) (int64, error) {
 	}
 	return 0, fmt.Errorf("%s does not tell %s", z.Addr, key)
 }
+
+// All who wait for a mutex are told their places.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	testkit.Places(t, testkit.Open(t, urlOf(backends.SharedZooKeeper(t))+"/places"), 1, 2, 3, 4, 5)
+}
