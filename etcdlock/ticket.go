@@ -66,6 +66,9 @@ func (t *ticket) verdict() driver.Verdict {
 		return driver.Verdict{Held: true, Token: uint64(t.rev)}
 	}
 	v := driver.Verdict{}
+	if t.view.complete && !isReader(&t.request) { // a reader's view lacks the other readers
+		v.Place = driver.Place(t.view.ahead, t.request.Capacity)
+	}
 	if len(t.view.ahead) > 0 {
 		v.Holder = t.view.ahead[0].Owner
 	}

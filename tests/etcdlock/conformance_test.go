@@ -61,3 +61,9 @@ func harness(t *testing.T, members ...*backends.Etcd) drivertest.Harness {
 		},
 	}
 }
+
+// The next one is told so: the answer has the entry that is directly ahead, and whether it is alone.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	testkit.Places(t, testkit.Open(t, storeURL([]*backends.Etcd{backends.SharedEtcd(t)})), 1, 0)
+}
