@@ -173,7 +173,7 @@ func verdict(a httpapi.Lock) (driver.Verdict, error) {
 	case httpapi.Busy:
 		return driver.Verdict{Retry: time.Duration(a.Retry) * time.Millisecond, Holder: a.Holder, Quarantine: time.Duration(a.Quarantine) * time.Millisecond}, nil
 	case httpapi.Waiting: // without Retry: where the store has to be asked again, the server does it
-		return driver.Verdict{Holder: a.Holder, Quarantine: time.Duration(a.Quarantine) * time.Millisecond}, nil
+		return driver.Verdict{Holder: a.Holder, Place: a.Place, Quarantine: time.Duration(a.Quarantine) * time.Millisecond}, nil
 	}
 	return driver.Verdict{}, fmt.Errorf("the server answers that the lock is %q", a.State)
 }

@@ -150,6 +150,7 @@ type Lock struct {
 	Entry      string `json:"entry,omitempty"`         // the entry's id in the store
 	Retry      int64  `json:"retry_ms,omitempty"`      // ask again after this: the store may not announce the next change
 	Holder     string `json:"holder,omitempty"`        // the owner of an entry in the way, where the answer had it
+	Place      int    `json:"place,omitempty"`         // which of those who wait it is, where the answer had it: 1 is the next
 	Quarantine int64  `json:"quarantine_ms,omitempty"` // the store grants nothing for so long
 }
 

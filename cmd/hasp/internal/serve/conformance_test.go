@@ -12,6 +12,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/httplock"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/memlock"
 )
 
@@ -63,3 +64,9 @@ func open(t testing.TB, addr, token string) driver.Backend {
 }
 
 var _ http.Handler = (*serve.Server)(nil)
+
+// The server passes on the places that its store tells.
+func TestPlaces(t *testing.T) {
+	_, addr := start(t, serve.Options{Store: memlock.New().Backend()})
+	testkit.Places(t, open(t, addr, ""), 1, 2, 3)
+}

@@ -182,7 +182,7 @@ func (s *session) dropGone(l *lock, err error) {
 
 func answer(l *lock, v driver.Verdict) httpapi.Lock {
 	a := httpapi.Lock{
-		State: httpapi.Waiting, Entry: l.entry, Retry: v.Retry.Milliseconds(), Holder: v.Holder, Quarantine: v.Quarantine.Milliseconds(),
+		State: httpapi.Waiting, Entry: l.entry, Retry: v.Retry.Milliseconds(), Holder: v.Holder, Place: v.Place, Quarantine: v.Quarantine.Milliseconds(),
 	}
 	if v.Held {
 		a.State, a.Token = httpapi.Held, v.Token
