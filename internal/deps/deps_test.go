@@ -136,7 +136,7 @@ var mayImport = map[string][]string{
 	"./cmd/hasp":                      {"./cmd/hasp/internal/cli", "./cmd/hasp/internal/stores"},
 	"./cmd/hasp/hasp-torture":         {"./cmd/hasp/internal/torture/command", "./cmd/hasp/internal/stores"},
 	"./cmd/hasp/internal/stores":      {"./httplock", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redislock/redlock", "./pglock", "./mysqllock", "./kubelock", "./s3lock"},
-	"./cmd/hasp/internal/cli":         {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/cli/exit", "./cmd/hasp/internal/cli/hold", "./cmd/hasp/internal/cli/job", "./cmd/hasp/internal/cli/manual", "./cmd/hasp/internal/cli/output", "./cmd/hasp/internal/cli/secrets", "./cmd/hasp/internal/cli/signals", "./cmd/hasp/internal/cli/view", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/queues", "./cmd/hasp/internal/serve", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/serve/audit", "./cmd/hasp/internal/serve/files", "github.com/spf13/cobra", "github.com/spf13/pflag"},
+	"./cmd/hasp/internal/cli":         {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/cli/exit", "./cmd/hasp/internal/cli/hold", "./cmd/hasp/internal/cli/job", "./cmd/hasp/internal/cli/manual", "./cmd/hasp/internal/cli/output", "./cmd/hasp/internal/cli/secrets", "./cmd/hasp/internal/cli/settings", "./cmd/hasp/internal/cli/signals", "./cmd/hasp/internal/cli/storeurl", "./cmd/hasp/internal/cli/view", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/queues", "./cmd/hasp/internal/serve", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/serve/audit", "./cmd/hasp/internal/serve/files", "github.com/spf13/cobra", "github.com/spf13/pflag"},
 	"./cmd/hasp/internal/queues":      {".", "./driver", "golang.org/x/sync"}, // reads all queues, for ls, top and the page
 	"./cmd/hasp/internal/exporter":    {".", "./driver", "./internal/httpapi"},
 	"./cmd/hasp/internal/serve":       {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/serve/audit", "./cmd/hasp/internal/serve/page", "golang.org/x/time"},
@@ -155,10 +155,13 @@ var mayImport = map[string][]string{
 	"./cmd/hasp/internal/cli/hold":    {".", "./cmd/hasp/internal/cli/bound", "./cmd/hasp/internal/cli/exit", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/cli/signals", "./cmd/hasp/internal/cli/view", "golang.org/x/sys"},
 	"./cmd/hasp/internal/cli/signals": {"./cmd/hasp/internal/cli/group", "golang.org/x/sys"},
 	"./cmd/hasp/internal/cli/output":  {"./cmd/hasp/internal/cli/group"},
-	"./cmd/hasp/internal/cli/secrets": {},
-	"./cmd/hasp/internal/cli/manual":  {},
-	"./cmd/hasp/internal/cli/view":    {"."},
-	"./cmd/hasp/internal/cli/group":   {"./cmd/hasp/internal/cli/group/spawn", "golang.org/x/sys"},
+	"./cmd/hasp/internal/cli/secrets": {"./driver"}, // splits a URL as the drivers do
+	// They know no verb: a setting is a flag of package pflag, and cobra finds the nearest name.
+	"./cmd/hasp/internal/cli/settings": {"./cmd/hasp/internal/cli/exit", "./cmd/hasp/internal/cli/secrets", "./cmd/hasp/internal/cli/storeurl", "./cmd/hasp/internal/cli/view", "github.com/spf13/cobra", "github.com/spf13/pflag"},
+	"./cmd/hasp/internal/cli/storeurl": {"./driver", "./cmd/hasp/internal/cli/exit", "./cmd/hasp/internal/cli/secrets", "./cmd/hasp/internal/cli/view", "github.com/spf13/pflag"},
+	"./cmd/hasp/internal/cli/manual":   {},
+	"./cmd/hasp/internal/cli/view":     {"."},
+	"./cmd/hasp/internal/cli/group":    {"./cmd/hasp/internal/cli/group/spawn", "golang.org/x/sys"},
 	// A leaf: see its comment.
 	"./cmd/hasp/internal/cli/group/spawn":  {},
 	"./cmd/hasp/internal/cli/group/holder": {"./cmd/hasp/internal/cli/group"}, // what its tests kill

@@ -53,7 +53,7 @@ func (q *acquisition) lock(ctx context.Context) (*commandLease, error) {
 // locker chooses the primitive.
 func (q *acquisition) locker(name string) hasp.Locker {
 	opts := append([]hasp.LockOption{hasp.Note(q.note)}, q.opts...)
-	for _, h := range heldAbove(q.app.getenv) {
+	for _, h := range heldAbove(q.app.settings.Getenv) {
 		opts = append(opts, hasp.Holding(h.ID)) // so that hasp deadlocks sees nested runs
 	}
 	switch p := q.flags.permits; {

@@ -19,6 +19,7 @@ import (
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/cobra"
@@ -27,10 +28,10 @@ import (
 // app is one run of the command.
 type app struct {
 	streams
-	settings
-	connect func(ctx context.Context, url string, opts ...hasp.Option) (*hasp.Client, error)
-	args    []string     // as given
-	holder  *hold.Holder // of a background holder
+	settings settings.Settings
+	connect  func(ctx context.Context, url string, opts ...hasp.Option) (*hasp.Client, error)
+	args     []string     // as given
+	holder   *hold.Holder // of a background holder
 }
 
 // streams are the descriptors of the process, and what is printed to them.
@@ -50,7 +51,7 @@ func Main() int {
 		streams: streams{
 			stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, tty: group.IsTerminal(os.Stderr), openStatus: output.Inherited,
 		},
-		settings: settings{getenv: os.Getenv, environ: os.Environ, configPaths: ownConfigPaths},
+		settings: settings.Settings{Getenv: os.Getenv, Environ: os.Environ, Paths: settings.Paths},
 		connect:  hasp.Open, holder: holder,
 	}
 	return a.run(args)

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,8 +18,9 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/storeurl"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
@@ -96,86 +96,10 @@ func TestNoteShowsNoArguments(t *testing.T) {
 	}
 }
 
-func TestDefaultDir(t *testing.T) {
-	none := func() (string, error) { return "", errors.New("no such user") }
-	account := func() (string, error) { return "/home/ana", nil }
-	for _, c := range []struct {
-		goos string
-		uid  int
-		env  map[string]string
-		home func() (string, error)
-		want string
-	}{
-		{"linux", 1000, map[string]string{"HOME": "/h", "XDG_STATE_HOME": "/state"}, none, "/state/hasp"},
-		{"linux", 1000, map[string]string{"HOME": "/h", "XDG_STATE_HOME": "relative"}, none, "/h/.local/state/hasp"},
-		{"linux", 1000, map[string]string{"HOME": "/h"}, none, "/h/.local/state/hasp"},
-		{"linux", 1000, nil, account, "/home/ana/.local/state/hasp"},
-		{"linux", 1000, map[string]string{"HOME": "."}, account, "/home/ana/.local/state/hasp"},
-		{"linux", 1000, nil, none, ""},
-		{"linux", 0, map[string]string{"HOME": "/root", "XDG_STATE_HOME": "/state"}, none, "/var/lib/hasp"},
-		{"linux", 0, nil, none, "/var/lib/hasp"},
-	} {
-		getenv := func(k string) string { return c.env[k] }
-		if other := otherDir(c.goos, c.uid, getenv, c.home); other != "" {
-			t.Errorf("uid %d, %v: another store %s, which does not exist", c.uid, c.env, other)
-		}
-		got, err := defaultDir(c.goos, c.uid, getenv, c.home)
-		if got != c.want || (err == nil) != (c.want != "") {
-			t.Errorf("uid %d, %v: %q, %v; want %q", c.uid, c.env, got, err, c.want)
-		}
-	}
-}
-
-// A shell with XDG_STATE_HOME and a cron without it are two stores of one user, if the latter's is
-// there.
-func TestOtherDir(t *testing.T) {
-	home := t.TempDir()
-	locks := filepath.Join(home, ".local", "state", "hasp")
-	env := map[string]string{"HOME": home, "XDG_STATE_HOME": t.TempDir()}
-	other := func(uid int) string {
-		return otherDir("linux", uid, func(k string) string { return env[k] }, func() (string, error) { return home, nil })
-	}
-	if got := other(1000); got != "" {
-		t.Errorf("%s, where nothing is locked", got)
-	}
-	if err := os.MkdirAll(locks, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if got := other(1000); got != locks {
-		t.Errorf("%q, want %s", got, locks)
-	}
-	if got := other(0); got != "" {
-		t.Errorf("root has %s as well", got)
-	}
-	delete(env, "XDG_STATE_HOME")
-	if got := other(1000); got != "" {
-		t.Errorf("%s beside itself", got)
-	}
-}
-
-func storeAt(text string) *storeURL {
-	s := new(storeURL)
+func storeAt(text string) *storeurl.URL {
+	s := new(storeurl.URL)
 	_ = s.Set(text) // it takes any text
 	return s
-}
-
-func TestPublicURL(t *testing.T) {
-	for in, want := range map[string]string{
-		"file:///var/lib/hasp":                            "file:///var/lib/hasp",
-		"redis://:s3cret@h:6379?strategy=setnx":           "redis://h:6379?strategy=setnx",
-		"postgres://ana:s3cret@h/db?sslmode=a&PassWord=x": "postgres://h/db?sslmode=a",
-		"etcd://a,b?authToken=s3cret&ttl=3s":              "etcd://a,b?ttl=3s",
-		"redis://ana@h?b=2&a=1":                           "redis://h?b=2&a=1",
-		"redis://h:port":                                  "",
-		"redis://h?password=a;b&x=1":                      "redis://h?x=1",
-		"redis://h?x=1;password=s":                        "redis://h",
-		"redis://h?pass%77ord=s&x=1":                      "redis://h?x=1",
-		"redis://h?pass%ZZword=s":                         "redis://h",
-	} {
-		if got := storeAt(in).public(); got != want {
-			t.Errorf("%s: %s, want %s", in, got, want)
-		}
-	}
 }
 
 func TestOverlayReplacesAndRemoves(t *testing.T) {
@@ -200,9 +124,9 @@ func TestCommandEnvByStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &app{settings: settings{
-		getenv:  func(string) string { return "" },
-		environ: func() []string { return []string{"REDISCLI_AUTH=r", "PGPASSWORD=p", "PGSSLPASSWORD=k", "MYSQL_PWD=m"} },
+	a := &app{settings: settings.Settings{
+		Getenv:  func(string) string { return "" },
+		Environ: func() []string { return []string{"REDISCLI_AUTH=r", "PGPASSWORD=p", "PGSSLPASSWORD=k", "MYSQL_PWD=m"} },
 	}}
 	for _, is := range [][2]string{
 		{"redis", "REDISCLI_AUTH=r"}, {"valkey", "REDISCLI_AUTH=r"}, {"mysql", "MYSQL_PWD=m"}, {"mariadb", "MYSQL_PWD=m"},
@@ -216,16 +140,6 @@ func TestCommandEnvByStore(t *testing.T) {
 		env = a.commandEnv(leaseOf(l), c, storeAt(scheme+"://ana:s3cret@h"), true, true, &reporter{})
 		if !slices.Contains(env, gone) || !slices.Contains(env, "HASP_STORE="+scheme+"://ana:s3cret@h") {
 			t.Errorf("with %s and --pass-credentials: %q", scheme, env)
-		}
-	}
-}
-
-// Each scheme is in the table of secrets. packaging's TestTags has optionalSchemes be all that a
-// build with every driver registers.
-func TestEachSchemeSaysItsSecrets(t *testing.T) {
-	for _, scheme := range optionalSchemes {
-		if _, known := secrets.Variables[scheme]; !known {
-			t.Errorf("secrets.Variables has no line for %s://", scheme)
 		}
 	}
 }
@@ -338,7 +252,7 @@ func FuzzArguments(f *testing.F) {
 				stdin: null, stdout: new(strings.Builder), stderr: &errOut,
 				openStatus: func(int) (io.WriteCloser, error) { return nil, errors.New("closed") },
 			},
-			settings: settings{environ: func() []string { return nil }, getenv: func(key string) string {
+			settings: settings.Settings{Environ: func() []string { return nil }, Getenv: func(key string) string {
 				if key == "HASP_WAIT" {
 					return wait
 				}

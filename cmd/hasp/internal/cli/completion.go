@@ -2,13 +2,12 @@ package cli
 
 import (
 	"context"
-	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/storeurl"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -88,14 +87,11 @@ func plain(name string) bool {
 func (a *app) lookUp(cmd *cobra.Command, ask func(context.Context, *hasp.Client) []string) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), completionBound)
 	defer cancel()
-	if a.configure(cmd.Flags()) != nil || a.chooseStore(cmd.Flags()) != nil {
-		return nil
-	}
 	f := cmd.Flags().Lookup("store")
-	if f == nil {
+	if f == nil || a.settings.Apply(cmd.Flags()) != nil {
 		return nil
 	}
-	store, ok := lookOnly(f.Value.(*storeURL))
+	store, ok := f.Value.(*storeurl.URL).LookOnly()
 	if !ok {
 		return nil
 	}
@@ -113,25 +109,4 @@ func (a *app) lookUp(cmd *cobra.Command, ask func(context.Context, *hasp.Client)
 	case <-time.After(completionBound + completionBound/10): // what has come until then is still taken
 		return nil
 	}
-}
-
-// lookOnly is the store's URL for a look that makes nothing: no directory, and no tables.
-func lookOnly(s *storeURL) (string, bool) {
-	switch s.scheme() {
-	case "":
-		return "", false
-	case "file":
-		info, err := os.Stat(s.parsed.Path)
-		return s.text, err == nil && info.IsDir()
-	case "postgres", "postgresql", "mysql", "mariadb":
-		u := *s.parsed
-		q, err := url.ParseQuery(u.RawQuery)
-		if err != nil {
-			return "", false
-		}
-		q.Set("migrate", "false")
-		u.RawQuery = q.Encode()
-		return u.String(), true
-	}
-	return s.text, true
 }

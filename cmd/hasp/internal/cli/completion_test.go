@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
 )
 
 // A store that does not answer, and a driver that does not end with its context, do not hold up the
@@ -19,7 +20,7 @@ func TestCompletionIsBounded(t *testing.T) {
 		end := make(chan struct{})
 		a := &app{
 			streams:  streams{stdout: &out, stderr: new(bytes.Buffer)},
-			settings: settings{getenv: func(string) string { return "" }, environ: func() []string { return nil }},
+			settings: settings.Settings{Getenv: func(string) string { return "" }, Environ: func() []string { return nil }},
 			connect: func(context.Context, string, ...hasp.Option) (*hasp.Client, error) {
 				<-end
 				return nil, hasp.ErrClosed
@@ -37,27 +38,4 @@ func TestCompletionIsBounded(t *testing.T) {
 		}
 		close(end)
 	})
-}
-
-// What is only looked at makes no directory and no tables.
-func TestLookOnly(t *testing.T) {
-	dir := t.TempDir()
-	for _, x := range []struct {
-		url, want string
-	}{
-		{"file://" + dir, "file://" + dir},
-		{"file://" + dir + "/not/there", ""},
-		{"postgres://u:secret@h/db?prefix=p_", "postgres://u:secret@h/db?migrate=false&prefix=p_"},
-		{"mysql://h/db?migrate=true", "mysql://h/db?migrate=false"},
-		{"postgres://h/db?a=%zz", ""},
-		{"redis://h", "redis://h"},
-		{"nothing", ""},
-	} {
-		var s storeURL
-		_ = s.Set(x.url)
-		got, ok := lookOnly(&s)
-		if ok != (x.want != "") || ok && got != x.want {
-			t.Errorf("%s: %q, %t", x.url, got, ok)
-		}
-	}
 }

@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
-	"runtime"
 	"strings"
 	"time"
 
@@ -64,7 +62,7 @@ func (a *app) doctor(f *storeFlags, t *trustFlags) error {
 	if err := d.examine(ctx, client); err != nil {
 		return exit.Of(interruption(ctx, err))
 	}
-	if other := otherDir(runtime.GOOS, os.Geteuid(), a.getenv, homeDir); f.store.assumed && other != "" {
+	if other := a.settings.Elsewhere(); f.store.Assumed && other != "" {
 		d.Findings = append(d.Findings, driver.Finding{
 			Level: driver.Warn, Subject: "default store",
 			Text: "XDG_STATE_HOME is set here, and this user's other processes have locked in " + other + ", as those of cron do, where it is not set",

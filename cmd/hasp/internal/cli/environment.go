@@ -11,6 +11,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/storeurl"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 )
 
@@ -29,14 +30,8 @@ func (h holding) is(e hasp.Entry) bool {
 	return e.ID == h.ID || h.Token != 0 && e.Token == h.Token
 }
 
-const (
-	heldVariable  = "HASP_HELD"
-	storeVariable = "HASP_STORE"
-)
-
-// told are the variables by which hasp run tells its command about the lock. HASP_STORE is not
-// among them, since it is meant as a default for what the command runs.
-var told = []string{"HASP_NAME", "HASP_HOLDER", "HASP_TOKEN", "HASP_SLOT", "HASP_DEADLINE", heldVariable}
+// heldVariable has what hasp holds for the command and for its ancestors.
+const heldVariable = "HASP_HELD"
 
 func heldAbove(getenv func(string) string) []holding {
 	var held []holding
@@ -50,7 +45,7 @@ func heldAbove(getenv func(string) string) []holding {
 // what may be held, and the store whether it still is: a daemon started under a lock that was
 // released long ago must not be refused.
 func (a *app) checkNested(ctx context.Context, c *hasp.Client, name string) error {
-	for _, h := range heldAbove(a.getenv) {
+	for _, h := range heldAbove(a.settings.Getenv) {
 		if h.Name != name || h.Store != c.Backend().String() {
 			continue
 		}
@@ -74,17 +69,17 @@ func (a *app) checkNested(ctx context.Context, c *hasp.Client, name string) erro
 // author meant it to wait for, and with HASP_NOTE it would name another command as the reason; hasp
 // cannot tell which settings were meant for both. A setting that every user of a store needs (ttl,
 // margin) can stand in the store's URL, which is passed on.
-func (a *app) commandEnv(g *commandLease, c *hasp.Client, store *storeURL, passCredentials, exclusive bool, r *reporter) []string {
+func (a *app) commandEnv(g *commandLease, c *hasp.Client, store *storeurl.URL, passCredentials, exclusive bool, r *reporter) []string {
 	own := map[string]string{}
-	for name := range a.variables {
+	for _, name := range a.settings.Variables() {
 		own[name] = "" // removed
 	}
 	maps.Copy(own, a.lockVariables(g.locks(), g.numbered, expiry(g)))
 	if g.slot >= 0 {
 		own["HASP_SLOT"] = strconv.Itoa(g.slot)
 	}
-	own[storeVariable] = store.String()
-	held := heldAbove(a.getenv)
+	own[storeurl.Variable] = store.String()
+	held := heldAbove(a.settings.Getenv)
 	if exclusive { // a second permit of a semaphore is not a mistake in itself
 		for _, l := range g.locks() {
 			held = append(held, holding{c.Backend().String(), l.Name, l.Holder, l.Token})
@@ -94,15 +89,15 @@ func (a *app) commandEnv(g *commandLease, c *hasp.Client, store *storeURL, passC
 		own[heldVariable] = string(b)
 	}
 	if !passCredentials {
-		own[storeVariable] = store.public()
-		for _, v := range secrets.Variables[store.scheme()] {
+		own[storeurl.Variable] = store.Public()
+		for _, v := range secrets.Variables[store.Scheme()] {
 			own[v] = ""
-			if a.getenv(v) != "" {
+			if a.settings.Getenv(v) != "" {
 				r.detail("%s is the store's, and not in the command's environment; --pass-credentials leaves it there", v)
 			}
 		}
 	}
-	return overlay(a.environ(), own)
+	return overlay(a.settings.Environ(), own)
 }
 
 // overlay replaces variables in env; those with an empty value are removed.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/memlock"
 )
@@ -43,7 +44,7 @@ func TestEvictionIsShown(t *testing.T) {
 			var out, errs strings.Builder
 			a := &app{
 				streams: streams{stdin: os.Stdin, stdout: &out, stderr: &errs}, connect: connect,
-				settings: settings{getenv: func(string) string { return "" }, environ: func() []string { return nil }},
+				settings: settings.Settings{Getenv: func(string) string { return "" }, Environ: func() []string { return nil }},
 			}
 			if code := a.run(append(args, "--store", url)); code != exit.CodeOK {
 				t.Fatalf("%q: exit code %d, %s", args, code, errs.String())

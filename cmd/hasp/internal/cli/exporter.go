@@ -55,7 +55,7 @@ ends it, with exit code 0.`,
   hasp exporter --listen :9747 nightly leader   # beyond this machine`,
 	}
 	fs := c.Flags()
-	f.store.add(fs)
+	f.store.Add(fs)
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:9747", "the `ADDRESS` to listen at; port 0 takes a free one")
 	fs.StringVar(&f.prefix, "prefix", "", "only names that begin with `PREFIX`")
 	fs.IntVar(&f.maxNames, "max-names", 200, "read at most `N` names, in the order of the alphabet")
@@ -91,7 +91,7 @@ func (f *exporterFlags) check(names []string) error {
 func (a *app) serveMetrics(names []string, f *exporterFlags) error {
 	ctx, stop := interruptible()
 	defer stop()
-	label, _, _ := strings.Cut(f.store.public(), "?")
+	label, _, _ := strings.Cut(f.store.Public(), "?")
 	e := exporter.New(exporter.Options{
 		Store: label, Names: names, Prefix: f.prefix, MaxNames: f.maxNames, Timeout: f.timeout.d,
 		Open: func(ctx context.Context) (*hasp.Client, error) {

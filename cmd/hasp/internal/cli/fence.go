@@ -89,10 +89,10 @@ the others give up after --wait (exit code 75) and write nothing.`,
 		if len(args) != 1 || args[0] == "" {
 			return exit.Usage("fence file takes one path: %s", cmd.UseLine())
 		}
-		if err := f.fromRun(cmd.Flags(), a.getenv); err != nil {
+		if err := f.fromRun(cmd.Flags(), a.settings.Getenv); err != nil {
 			return err
 		}
-		if (f.name == "" || f.token == 0) && a.getenv("HASP_HOLDER_1") != "" {
+		if (f.name == "" || f.token == 0) && a.settings.Getenv("HASP_HOLDER_1") != "" {
 			return exit.Usage(`say which of the locks protects the file, as in --name "$HASP_NAME_1" --token "$HASP_TOKEN_1"`)
 		}
 		if f.name == "" || f.token == 0 {

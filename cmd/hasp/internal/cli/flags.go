@@ -8,18 +8,19 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/storeurl"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/pflag"
 )
 
 // storeFlags are those of every verb that talks to a store.
 type storeFlags struct {
-	store storeURL
+	store storeurl.URL
 	json  bool
 }
 
 func (f *storeFlags) add(fs *pflag.FlagSet, jsonUsage string) {
-	f.store.add(fs)
+	f.store.Add(fs)
 	fs.BoolVar(&f.json, "json", false, jsonUsage)
 }
 
@@ -154,50 +155,6 @@ func (f *holdFlags) check(fs *pflag.FlagSet) error {
 	return nil
 }
 
-// commandLineOnly are the flags that only the command line sets.
-var commandLineOnly = []string{"help", "lock", "any", "slots", "export", "pid", "mine", "held", "once", "config", "host", "user", "older-than"}
-
-// envName is the variable of a flag.
-func envName(flag string) string {
-	return "HASP_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
-// settable reports whether a flag has a variable. The variables that hasp run sets for its command
-// (told) are not settings: a HASP_HOLDER that names the lock around this hasp must not choose the
-// entry that hasp release evicts. Nor are those that change what
-// a command line means (commandLineOnly).
-func settable(f *pflag.Flag) bool {
-	return !slices.Contains(commandLineOnly, f.Name) && !slices.Contains(told, envName(f.Name))
-}
-
-// conflicting are the flags that a flag cannot stand beside. Those on the command line also silence
-// it in the environment: the command line wins.
-var conflicting = map[string][]string{
-	"wait": {"no-wait", "force"}, "no-wait": {"wait"},
-	"busy-code": {"skip-ok"}, "skip-ok": {"busy-code"},
-	"shared": {"permits"}, "permits": {"shared"},
-	"quiet": {"verbose"}, "verbose": {"quiet"},
-}
-
-// flagsFromEnv sets the flags that the command line has not. An empty variable is an
-// absent one.
-func flagsFromEnv(fs *pflag.FlagSet, getenv func(string) string) error {
-	given := map[string]bool{}
-	fs.Visit(func(f *pflag.Flag) { given[f.Name] = true })
-	var failed error
-	fs.VisitAll(func(f *pflag.Flag) {
-		value := getenv(envName(f.Name))
-		silenced := slices.ContainsFunc(conflicting[f.Name], func(r string) bool { return given[r] })
-		if !settable(f) || value == "" || given[f.Name] || silenced || failed != nil {
-			return
-		}
-		if err := fs.Set(f.Name, value); err != nil {
-			failed = exit.Usage("%s in the environment: %s", envName(f.Name), describeFlagError(err))
-		}
-	})
-	return failed
-}
-
 // refuseEmpty refuses an empty text on the command line: --prefix "$UNSET" would grant all names,
 // --client-ca "$UNSET" let everybody in, and --faults "$UNSET" mean all of them. A note may be
 // empty.
@@ -209,28 +166,6 @@ func refuseEmpty(fs *pflag.FlagSet) (err error) {
 		}
 	})
 	return err
-}
-
-// noteSettings notes the flags of a verb that variables and files can set, and adds the variables
-// to the verb's help. Each start of hasp does this for all verbs: so it looks at them in the order
-// in which they were made, and does not sort them.
-func (s *settings) noteSettings(fs *pflag.FlagSet) {
-	if s.variables == nil {
-		s.variables, s.known = map[string]bool{}, map[string]*pflag.Flag{}
-	}
-	fs.SortFlags = false
-	defer func() { fs.SortFlags = true }()
-	fs.VisitAll(func(f *pflag.Flag) {
-		variable := envName(f.Name)
-		if slices.Contains(commandLineOnly, f.Name) || slices.Contains(told, variable) {
-			return
-		}
-		s.variables[variable] = true
-		f.Usage += " [" + variable + "]"
-		if s.known[f.Name] == nil {
-			s.known[f.Name] = f
-		}
-	})
 }
 
 // longestTTL is the longest --ttl without a word of confirmation. A crashed holder blocks all

@@ -60,12 +60,12 @@ func (f *exportFlags) check(fs *pflag.FlagSet, args []string) error {
 // shellVariables are those by which the calling shell knows of its locks.
 func (a *app) shellVariables(s hold.State) map[string]string {
 	own := a.lockVariables(s.All(), len(s.Locks) > 0, s.Deadline)
-	held := heldAbove(a.getenv)
+	held := heldAbove(a.settings.Getenv)
 	for _, l := range s.All() {
 		held = append(held, holding{s.Store, l.Name, l.Holder, l.Token})
 	}
 	text, _ := json.Marshal(held) // plain data
-	own[heldVariable], own[hold.Variable] = string(text), hold.Sockets(s.Socket, a.getenv(hold.Variable))
+	own[heldVariable], own[hold.Variable] = string(text), hold.Sockets(s.Socket, a.settings.Getenv(hold.Variable))
 	return own
 }
 
@@ -122,7 +122,7 @@ func (a *app) mineOf(cmd *cobra.Command, args []string, word string, asJSON bool
 // variables it has evaluated. All of them, or those of the names. Locks that were taken together
 // are given back together, so they must be named together.
 func (a *app) mine(word string, names []string, asJSON bool) error {
-	sockets := strings.FieldsFunc(a.getenv(hold.Variable), func(r rune) bool { return r == ':' })
+	sockets := strings.FieldsFunc(a.settings.Getenv(hold.Variable), func(r rune) bool { return r == ':' })
 	if len(sockets) == 0 {
 		return exit.Usage("%s is not set: this shell holds no lock; see: hasp hold --help", hold.Variable)
 	}

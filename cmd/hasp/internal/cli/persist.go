@@ -77,7 +77,7 @@ func (a *app) persist(ctx context.Context, f *storeFlags, p persistence, attempt
 // machine's disk, which no failover changes.
 func isTransient(f *storeFlags, err error) bool {
 	failed := exit.Of(err)
-	return failed.Outcome == exit.OutcomeUnreachable || failed.Outcome == exit.OutcomeRefused && f.store.scheme() != "file"
+	return failed.Outcome == exit.OutcomeUnreachable || failed.Outcome == exit.OutcomeRefused && f.store.Scheme() != "file"
 }
 
 // openWaiting is openOnce, repeated until the wait is over.

@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/spf13/cobra"
 )
@@ -126,8 +127,8 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 		}
 	}
 	r.choosing = f.any
-	if (f.skipOK || f.minHold.set) && f.store.assumed && !a.configured() {
-		r.say("no store is named: this locks among the processes of this user on this machine alone, in %s; name one for all machines (HASP_STORE, or store in %s)", f.store.text, systemConfig)
+	if (f.skipOK || f.minHold.set) && f.store.Assumed && !a.settings.Configured() {
+		r.say("no store is named: this locks among the processes of this user on this machine alone, in %s; name one for all machines (HASP_STORE, or store in %s)", f.store.String(), settings.SystemFile)
 	}
 	sigs := signals.Catch()
 	defer sigs.Close()

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
 	torture "github.com/hasplock/hasp/cmd/hasp/internal/torture/command"
 	_ "github.com/hasplock/hasp/filelock"
 	"github.com/hasplock/hasp/internal/testkit"
@@ -49,7 +50,7 @@ func TestMain(m *testing.M) {
 // person at the shell has: TestCompletionIsBounded tests that bound.
 func inScript() {
 	completionBound = patience
-	systemConfig = os.Getenv("WORK") + "/etc/hasp/config"
+	settings.SystemFile = os.Getenv("WORK") + "/etc/hasp/config"
 	os.Exit(Main())
 }
 

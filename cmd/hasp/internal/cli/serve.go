@@ -88,7 +88,7 @@ the store until its TTL is over, and its holder is told that it is lost.`,
 }
 
 func (f *serveFlags) register(fs *pflag.FlagSet) {
-	f.store.add(fs)
+	f.store.Add(fs)
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:7070", "the `ADDRESS` to listen at; port 0 takes a free one")
 	fs.StringVar(&f.files.Tokens, "tokens", "", "the `FILE` of tokens, which must not be writable by others")
 	fs.StringVar(&f.files.Cert, "cert", "", "the `FILE` with the server's certificate, in PEM")

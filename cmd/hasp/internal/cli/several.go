@@ -10,6 +10,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/spf13/pflag"
 )
@@ -100,31 +101,12 @@ func slotNames(name string, n int) (names []string, err error) {
 	return names, checkName(name + "/" + strconv.Itoa(n-1))
 }
 
-// numbered are the variables that tell a command about each of the locks that -l has named, by
-// their places on the command line. A single lock also has the ones without a number.
-var numbered = []string{"HASP_NAME_", "HASP_HOLDER_", "HASP_TOKEN_"}
-
-func isNumbered(variable string) bool {
-	for _, prefix := range numbered {
-		if n, ok := strings.CutPrefix(variable, prefix); ok {
-			_, err := strconv.Atoi(n)
-			return err == nil
-		}
-	}
-	return false
-}
-
 // lockVariables are those about the locks. A value of "" removes the variable: those of an outer
 // lock must not stay, even where these locks have no value.
 func (a *app) lockVariables(locks []view.Lock, withNumbers bool, deadline *time.Time) map[string]string {
 	own := map[string]string{}
-	for _, name := range told {
+	for _, name := range settings.OfLock(a.settings.Environ()) {
 		own[name] = ""
-	}
-	for _, kv := range a.environ() {
-		if name, _, _ := strings.Cut(kv, "="); isNumbered(name) {
-			own[name] = ""
-		}
 	}
 	set := func(l view.Lock, suffix string) {
 		own["HASP_NAME"+suffix], own["HASP_HOLDER"+suffix] = l.Name, l.Holder

@@ -30,7 +30,7 @@ func (a *app) openOnce(ctx context.Context, f *storeFlags, most duration, opts .
 		return c, until, err
 	}
 	free := answerBound
-	if f.store.scheme() == "file" {
+	if f.store.Scheme() == "file" {
 		free = openAtLeast
 	}
 	began := time.Now()
@@ -80,24 +80,11 @@ func interruption(ctx context.Context, err error) error {
 
 // hint adds to the error of opening a store what a user of the command can do about it.
 func (a *app) hint(f *storeFlags, err error) error {
-	if a.withheld(f) && errors.Is(err, driver.ErrRefused) {
+	if a.settings.Withheld(&f.store) && errors.Is(err, driver.ErrRefused) {
 		return fmt.Errorf("%w; this hasp runs under another, which keeps the store's credentials from its command: add --pass-credentials to the outer one", err)
 	}
-	if f.store.assumed && exit.Of(err).Code == exit.CodeConfig {
+	if f.store.Assumed && exit.Of(err).Code == exit.CodeConfig {
 		return fmt.Errorf("%w; this is the default store of this user: set HASP_STORE (or --store, or store in a configuration file) to one that can be used, file:///some/directory say", err)
 	}
 	return err
-}
-
-// nested reports whether an outer hasp run has told this one of its lock, or of those that -l has
-// named.
-func (s *settings) nested() bool {
-	return s.getenv("HASP_HOLDER") != "" || s.getenv("HASP_HOLDER_1") != ""
-}
-
-// withheld reports whether the store's URL comes from an outer hasp run, without credentials: it
-// sets HASP_HOLDER and HASP_STORE together.
-func (a *app) withheld(f *storeFlags) bool {
-	return a.nested() && f.store.text == a.getenv(storeVariable) &&
-		f.store.parsed != nil && f.store.parsed.User == nil
 }

@@ -88,24 +88,3 @@ func (c *exitCode) Set(text string) error {
 
 func (c *exitCode) String() string { return strconv.Itoa(c.code) }
 func (*exitCode) Type() string     { return "code" }
-
-// yesNo is a bool that a file may call yes or no.
-type yesNo bool
-
-func (y *yesNo) Set(text string) error {
-	yes, err := strconv.ParseBool(text)
-	if text == "yes" || text == "no" {
-		yes, err = text == "yes", nil
-	}
-	*y = yesNo(yes)
-	return err
-}
-
-func (y *yesNo) String() string {
-	if *y {
-		return "yes"
-	}
-	return ""
-}
-
-func (*yesNo) Type() string { return "bool" }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
 	"github.com/spf13/cobra"
@@ -40,13 +39,7 @@ func (a *app) verb(c *cobra.Command, run func(cmd *cobra.Command, args []string)
 		if err := refuseEmpty(cmd.Flags()); err != nil {
 			return err
 		}
-		if err := a.refuseVariables(cmd.Flags()); err != nil {
-			return err
-		}
-		if err := a.configure(cmd.Flags()); err != nil {
-			return err
-		}
-		if err := a.chooseStore(cmd.Flags()); err != nil {
+		if err := a.settings.Apply(cmd.Flags()); err != nil {
 			return err
 		}
 		if err := checkTTL(cmd.Flags()); err != nil {
@@ -54,12 +47,6 @@ func (a *app) verb(c *cobra.Command, run func(cmd *cobra.Command, args []string)
 		}
 		return run(cmd, args)
 	}
-	a.noteSettings(c.Flags())
+	a.settings.Note(c.Flags())
 	return c
-}
-
-// maySet reports whether a variable of the environment may set a flag.
-func maySet(variable string) bool {
-	variable, _, _ = strings.Cut(variable, "=")
-	return strings.HasPrefix(variable, "HASP_") && variable != storeVariable && !slices.Contains(told, variable) && !isNumbered(variable)
 }

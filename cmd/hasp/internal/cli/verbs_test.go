@@ -14,6 +14,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
 	"github.com/spf13/cobra"
 )
 
@@ -53,7 +54,7 @@ func tryVerb(t *testing.T, args []string, refusal error) (code, opened int, out,
 			stdin: null, stdout: &stdout, stderr: &stderr,
 			openStatus: func(int) (io.WriteCloser, error) { return nil, errors.New("closed") },
 		},
-		settings: settings{environ: func() []string { return nil }, getenv: func(string) string { return "" }},
+		settings: settings.Settings{Environ: func() []string { return nil }, Getenv: func(string) string { return "" }},
 		connect: func(context.Context, string, ...hasp.Option) (*hasp.Client, error) {
 			opened++
 			return nil, refusal
@@ -68,7 +69,7 @@ func tryVerb(t *testing.T, args []string, refusal error) (code, opened int, out,
 // fails it.
 func TestEveryVerb(t *testing.T) {
 	verbs := map[string]*cobra.Command{}
-	leaves((&app{settings: settings{getenv: func(string) string { return "" }}}).root(), nil, verbs)
+	leaves((&app{settings: settings.Settings{Getenv: func(string) string { return "" }}}).root(), nil, verbs)
 	if len(verbs) < 20 {
 		t.Fatalf("found only %d verbs", len(verbs))
 	}
@@ -159,9 +160,9 @@ func TestFullDisk(t *testing.T) {
 		var said strings.Builder
 		a := &app{
 			streams: streams{stdin: os.Stdin, stdout: full, stderr: &said}, connect: hasp.Open,
-			settings: settings{
-				environ: func() []string { return nil },
-				getenv:  func(key string) string { return map[string]string{"HASP_STORE": "file://" + dir}[key] },
+			settings: settings.Settings{
+				Environ: func() []string { return nil },
+				Getenv:  func(key string) string { return map[string]string{"HASP_STORE": "file://" + dir}[key] },
 			},
 		}
 		if code := a.run(args); code == exit.CodeOK {

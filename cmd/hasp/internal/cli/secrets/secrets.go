@@ -3,15 +3,19 @@
 package secrets
 
 import (
+	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/hasplock/hasp/driver"
 )
 
 // Variables are, by scheme, those from which the driver of a scheme (or its client library)
 // takes its credentials. They are taken from the command's environment only if that store
 // is in use: a dump that runs under a file lock needs its PGPASSWORD.
 //
-// Each scheme of hasp's drivers has a line, also those that are other words for the same driver.
+// Each scheme of the drivers that a build may leave out has a line, also those that are other words
+// for the same driver.
 var Variables = map[string][]string{
 	"redis":      {"REDISCLI_AUTH"},
 	"rediss":     {"REDISCLI_AUTH"},
@@ -33,8 +37,37 @@ var Variables = map[string][]string{
 	"kube": nil,
 }
 
-// Parameter reports whether a parameter is called like a secret.
-func Parameter(key string) bool {
+// InValue reports whether a value may be one that others must not read. A text that is no URL
+// is taken for one with a password if it could be. A URL of hasp serve has its token where others
+// have a user's name.
+func InValue(value string) bool {
+	u, err := driver.SplitURL(value)
+	if err != nil {
+		return strings.Contains(value, "@")
+	}
+	if _, given := u.User.Password(); given || strings.HasPrefix(u.Scheme, "hasp+") && u.User.Username() != "" {
+		return true
+	}
+	return slices.ContainsFunc(strings.FieldsFunc(u.RawQuery, func(r rune) bool { return r == '&' || r == ';' }), func(part string) bool {
+		key, _, _ := strings.Cut(part, "=")
+		return Parameter(part) && !strings.HasSuffix(strings.ToLower(key), "file")
+	})
+}
+
+// Parameter reports whether a parameter is called like a secret, or has one behind a ';', which
+// drivers may take for '&' and url.Values drops together with what stands around it.
+func Parameter(parameter string) bool {
+	return slices.ContainsFunc(strings.Split(parameter, ";"), func(part string) bool {
+		key, _, _ := strings.Cut(part, "=")
+		if plain, err := url.QueryUnescape(key); err == nil {
+			key = plain
+		}
+		return named(key)
+	})
+}
+
+// named reports whether a word is called like a secret.
+func named(key string) bool {
 	key = strings.ToLower(key)
 	for _, word := range []string{"pass", "pwd", "secret", "token", "auth", "credential"} {
 		if strings.Contains(key, word) {

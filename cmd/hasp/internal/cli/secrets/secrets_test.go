@@ -22,3 +22,16 @@ func TestSpans(t *testing.T) {
 		}
 	}
 }
+
+func TestInValue(t *testing.T) {
+	for value, want := range map[string]bool{
+		"redis://h": false, "redis://ana@h": false, "redis://:s3cret@h": true, "redis://ana:s3#cret@h:1": true,
+		"redis://h?sentinel_password=x": true, "mysql://h/db?password_file=/run/secret": false, "postgres://h/db?passfile=/x": false,
+		"postgres://h/db?sslpassword=x": true, "redis://h?password=a;b": true, "redis://h?x=1;password=s": true, "mysql://h/db?password_file=/x;y": false, "30s": false, "50%": false, "redis://ana:50%@h": true,
+		"hasp+https://t0ken@h": true, "hasp+http://t0ken@127.0.0.1": true, "hasp+https://h": false, "hasp+https://h?token_file=/x": false,
+	} {
+		if got := InValue(value); got != want {
+			t.Errorf("%s: %t", value, got)
+		}
+	}
+}

@@ -1,10 +1,10 @@
 //go:build !unix
 
-package cli
+package settings
 
 import "io/fs"
 
 const nonBlocking = 0
 
 // trustFile has nothing to look at: such a system has no permission bits.
-func trustFile(*configFile, fs.FileInfo) error { return nil }
+func trustFile(*File, fs.FileInfo) error { return nil }

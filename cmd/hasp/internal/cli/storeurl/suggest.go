@@ -1,20 +1,17 @@
-package cli
+package storeurl
 
 import (
-	"maps"
 	"net"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/driver"
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // usualPorts are those by which an address without a scheme tells its store.
@@ -22,23 +19,17 @@ var usualPorts = map[uint64]string{
 	6379: "redis", 6380: "rediss", 2379: "etcd", 2181: "zookeeper", 5432: "postgres", 3306: "mysql",
 }
 
-// optionalSchemes are those that a build may leave out, by tags.
-var optionalSchemes = []string{
-	"etcd", "hasp+http", "hasp+https", "kube", "mariadb", "mysql", "postgres", "postgresql", "redis", "rediss", "redlock", "redlocks",
-	"s3", "valkey", "valkeys", "zookeeper",
-}
-
-// checkScheme refuses a store that no driver of this program can open, and guesses what was meant.
+// Check refuses a store that no driver of this program can open, and guesses what was meant.
 // The library's own error asks whether the driver's package is imported, which is a question for
 // programmers. Nothing of the text is shown that could be a secret.
-func (s *storeURL) checkScheme() error {
+func (s *URL) Check() error {
 	schemes := driver.Schemes()
 	scheme, _, found := strings.Cut(s.text, ":")
 	if found && slices.Contains(schemes, scheme) {
 		return nil
 	}
 	guess := ""
-	if found && slices.Contains(optionalSchemes, scheme) {
+	if _, ours := secrets.Variables[scheme]; found && ours {
 		guess = "; this hasp was built without " + scheme + "://"
 	} else if meant := meantURL(s.text, schemes); meant != "" {
 		guess = "; did you mean " + meant + "?"
@@ -86,42 +77,4 @@ func similar(given string, schemes []string) string {
 		}
 	}
 	return ""
-}
-
-// notSettings are variables with our prefix that set nothing here: the socket of hold --export's holder,
-// and those by which hasp-torture and our examples tell their scripts the server.
-var notSettings = []string{"HASP_HOLD", "HASP_ADDRESS", "HASP_TTL_MS", "HASP_SERVER"}
-
-// refuseVariables refuses a variable that begins as ours do and is none: HASP_SOTRE=redis://h would
-// silently lock on this machine alone. The verbs that need no store look at none.
-func (s *settings) refuseVariables(fs *pflag.FlagSet) error {
-	if fs.Lookup("store") == nil {
-		return nil
-	}
-	for _, kv := range s.environ() {
-		name, _, _ := strings.Cut(kv, "=")
-		if !maySet(name) || s.variables[name] || slices.Contains(notSettings, name) {
-			continue
-		}
-		if !ofService(name) {
-			return exit.Misconfigured("%s is not a variable of hasp%s; unset it", view.Clean(name), suggestion(s.asCommands(), name))
-		}
-	}
-	return nil
-}
-
-// ofService reports whether a variable is one of those by which Kubernetes tells each pod of a
-// service called hasp or hasp-locks: HASP_SERVICE_HOST, HASP_PORT_7070_TCP_ADDR.
-func ofService(name string) bool {
-	return regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`).MatchString(name)
-}
-
-// asCommands has the variables for names: cobra finds the nearest. Of two that are as near the
-// store is meant.
-func (s *settings) asCommands() *cobra.Command {
-	c := &cobra.Command{}
-	for _, name := range append([]string{storeVariable}, slices.Sorted(maps.Keys(s.variables))...) {
-		c.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
-	}
-	return c
 }
