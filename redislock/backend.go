@@ -142,14 +142,9 @@ func answer(r driver.Request, reply redisconn.Reply) (a pushqueue.Answer, again 
 		return pushqueue.Answer{State: pushqueue.Held, Seq: uint64(seq)}, false, nil
 	}
 	parts, _ := reply.Value.([]any)
-	field := func(i int) any {
-		if i < len(parts) {
-			return parts[i]
-		}
-		return nil
-	}
-	number := func(i int) int64 { n, _ := field(i).(int64); return n }
-	text := func(i int) string { s, _ := field(i).(string); return s }
+	parts = append(parts, make([]any, 4)...) // no answer has more: what is missing is nil
+	number := func(i int) int64 { n, _ := parts[i].(int64); return n }
+	text := func(i int) string { s, _ := parts[i].(string); return s }
 	switch text(0) {
 	case "wait":
 		retry := time.Duration(number(2)) * time.Microsecond

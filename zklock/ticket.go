@@ -117,12 +117,12 @@ func (t *ticket) decide(ctx context.Context, names []string) (driver.Verdict, er
 		}
 		return driver.Verdict{Holder: t.session.ownerOf(ctx, t.parent+"/"+ahead[0].ID)}, nil
 	}
-	// Behind several holders it is not known how many of those between hold.
-	if !held && (between == 0 || ahead[0].Units == ahead[0].Capacity) {
-		return driver.Verdict{Place: driver.Place(ahead, t.request.Capacity) + between}, nil
+	if held {
+		return t.held(ctx)
 	}
-	if !held {
-		return driver.Verdict{}, nil
+	v := driver.Verdict{}
+	if between == 0 || ahead[0].Units == ahead[0].Capacity { // else some of those between may hold
+		v.Place = driver.Place(ahead, t.request.Capacity) + between
 	}
-	return t.held(ctx)
+	return v, nil
 }

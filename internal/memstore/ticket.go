@@ -91,22 +91,28 @@ func (t *ticket) Leave(ctx context.Context) error {
 
 // Publish replaces the value of the entry.
 func (t *ticket) Publish(ctx context.Context, value []byte) error {
-	st := t.session.store
-	if err := st.arrive(ctx); err != nil {
-		return err
-	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if !t.entered || t.entry.gone {
-		return driver.ErrGone
-	}
-	t.entry.Value = slices.Clone(value)
-	st.changed(t.entry.Name)
-	return nil
+	return t.change(ctx, func(st *Store) {
+		t.entry.Value = slices.Clone(value)
+		st.changed(t.entry.Name)
+	})
 }
 
 // Downgrade makes the entry smaller and lets those hold who now fit beside it.
 func (t *ticket) Downgrade(ctx context.Context, units int64) error {
+	return t.change(ctx, func(st *Store) {
+		if units >= t.entry.Units {
+			return // it never grows
+		}
+		q := st.queues[t.entry.Name]
+		q.used -= t.entry.Units - units
+		t.entry.Units = units
+		q.admit()
+		st.changed(t.entry.Name)
+	})
+}
+
+// change does something to the entry if it is there.
+func (t *ticket) change(ctx context.Context, do func(*Store)) error {
 	st := t.session.store
 	if err := st.arrive(ctx); err != nil {
 		return err
@@ -116,13 +122,6 @@ func (t *ticket) Downgrade(ctx context.Context, units int64) error {
 	if !t.entered || t.entry.gone {
 		return driver.ErrGone
 	}
-	if units >= t.entry.Units {
-		return nil // it never grows
-	}
-	q := st.queues[t.entry.Name]
-	q.used -= t.entry.Units - units
-	t.entry.Units = units
-	q.admit()
-	st.changed(t.entry.Name)
+	do(st)
 	return nil
 }

@@ -64,7 +64,7 @@ func (s *Session[E]) End() (last []*Ticket[E]) {
 	}
 	s.closed = true
 	for _, t := range s.tickets {
-		t.notifyLocked()
+		t.signal.Notify()
 	}
 	clear(s.tickets)
 	s.finish()
@@ -126,7 +126,7 @@ func (s *Session[E]) dropLocked(t *Ticket[E]) {
 func (s *Session[E]) goneLocked(t *Ticket[E]) {
 	t.gone = true
 	s.dropLocked(t)
-	t.notifyLocked()
+	t.signal.Notify()
 }
 
 // Message handles a pushed message: "ID SEQ" is a grant, "ID -SEQ" an eviction.

@@ -50,16 +50,12 @@ func (t *Ticket[E]) pushedLocked() bool { return t.confirmed && t.granted >= t.s
 // Grant hands a grant to the ticket: see Session.Granted. The caller has the lock.
 func (t *Ticket[E]) Grant(seq uint64) {
 	t.granted = seq
-	t.notifyLocked()
+	t.signal.Notify()
 }
 
 // AskAfter makes Wait return, and the core ask after d. The caller has the lock.
 func (t *Ticket[E]) AskAfter(d time.Duration) {
 	t.retry = d
-	t.notifyLocked()
-}
-
-func (t *Ticket[E]) notifyLocked() {
 	t.signal.Notify()
 }
 
