@@ -84,7 +84,7 @@ func testPlace(e *env, l *locker) {
 // Readers that hold are not counted, and readers that wait are.
 func testPlaceOfReaders(e *env) {
 	name := e.name()
-	for range 2 {
+	for range 3 {
 		e.must(e.client().RWMutex(name).RLock(e.ctx()))
 	}
 	var all []*client
