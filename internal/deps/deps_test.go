@@ -147,7 +147,7 @@ var mayImport = map[string][]string{
 	"./cmd/hasp/internal/serve/access":    {},
 	"./cmd/hasp/internal/serve/files":     {"./cmd/hasp/internal/serve/access"},
 	"./cmd/hasp/internal/torture":         {".", "./driver", "./fencing", "./internal/history", "./internal/recordedhold", "./internal/faultnet"},
-	"./cmd/hasp/internal/torture/command": {".", "./driver", "./cmd/hasp/internal/torture", "./cmd/hasp/internal/localstore", "github.com/spf13/pflag", "golang.org/x/sys"},
+	"./cmd/hasp/internal/torture/command": {".", "./driver", "./cmd/hasp/internal/cli/exit", "./cmd/hasp/internal/cli/signals", "./cmd/hasp/internal/torture", "./cmd/hasp/internal/localstore", "github.com/spf13/pflag"},
 	"./cmd/hasp/internal/cli/bound":       {"golang.org/x/sys"},
 	"./cmd/hasp/internal/cli/exit":        {".", "./cmd/hasp/internal/cli/signals"}, // a signal has an exit code
 	// The rooms know a lock by what they watch of it, and not the command's flags.

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"net/url"
 	"os"
@@ -20,47 +19,22 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/localstore"
 	"github.com/hasplock/hasp/cmd/hasp/internal/torture"
 	"github.com/hasplock/hasp/driver"
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 )
 
-// The exit codes, which are those of hasp where they say the same.
+// The exit codes that hasp does not have. 1 is that of its questions.
 const (
-	codeBroken       = 1
-	codeUsage        = 64
-	codeUnreachable  = 69
-	codeInternal     = 70
+	codeBroken       = exit.CodeNo
 	codeInconclusive = 77
-	codeConfig       = 78
-	codeSignal       = 128 // and the signal's number
 )
 
-// failure is an error that knows its exit code.
-type failure struct {
-	code int
-	error
-}
-
-func (f *failure) Unwrap() error { return f.error }
-
-func usage(format string, args ...any) error { return &failure{codeUsage, fmt.Errorf(format, args...)} }
-
-// fail gives an error of the library, or of a run, its exit code.
-func fail(err error) *failure {
-	var f *failure
-	switch {
-	case errors.As(err, &f):
-		return f
-	case errors.Is(err, hasp.ErrInvalidOption), errors.Is(err, hasp.ErrUnsupported), errors.Is(err, hasp.ErrMismatch),
-		errors.Is(err, hasp.ErrRefused), errors.Is(err, fs.ErrPermission):
-		return &failure{codeConfig, err}
-	case errors.As(err, new(*torture.WorkerError)):
-		return &failure{codeInternal, err}
-	}
-	return &failure{codeUnreachable, err}
+func internal(format string, args ...any) *exit.Failure {
+	return &exit.Failure{Code: exit.CodeInternal, Err: fmt.Errorf(format, args...)}
 }
 
 // Main runs the command with this process's arguments, and returns the exit code.
@@ -71,11 +45,11 @@ func Main() int {
 	if err == nil {
 		return 0
 	}
-	f := fail(err)
-	if f.error != nil {
+	f := exit.Of(err)
+	if !f.Told {
 		tell(f.Error())
 	}
-	return f.code
+	return f.Code
 }
 
 func tell(text string) {
@@ -206,32 +180,32 @@ func parse(args []string) (f *flags, help string, err error) {
 	case errors.Is(err, pflag.ErrHelp):
 		return f, manual + "\n\nUsage:\n  hasp-torture [flags] [URL]\n\nExamples:\n" + examples + "\n\nFlags:\n" + fl.FlagUsages(), nil
 	case err != nil:
-		return nil, "", usage("%s; see: hasp-torture --help", describe(err))
+		return nil, "", exit.Usage("%s; see: hasp-torture --help", describe(err))
 	}
 	fl.Visit(func(flag *pflag.Flag) {
 		if flag.Value.String() == "" {
-			err = usage("--%s is empty: give it a value, or leave it out", flag.Name)
+			err = exit.Usage("--%s is empty: give it a value, or leave it out", flag.Name)
 		}
 	})
 	switch named := f.store != "" || fl.NArg() > 0; {
 	case err != nil:
 	case fl.NArg() > 1:
-		err = usage("it takes one URL: hasp-torture [flags] [URL]")
+		err = exit.Usage("it takes one URL: hasp-torture [flags] [URL]")
 	case f.store != "" && fl.NArg() == 1:
-		err = usage("the store is given twice, by --store and as URL")
+		err = exit.Usage("the store is given twice, by --store and as URL")
 	case f.local != "" && named:
-		err = usage("--local starts a store, and another is named: leave one of them out")
+		err = exit.Usage("--local starts a store, and another is named: leave one of them out")
 	case fl.Changed("interval") && f.interval == 0:
-		err = usage("--interval must be at least %s, not 0s", leastInterval)
+		err = exit.Usage("--interval must be at least %s, not 0s", leastInterval)
 	case f.duration < time.Second:
-		err = usage("--for must be at least 1s, not %s", f.duration)
+		err = exit.Usage("--for must be at least 1s, not %s", f.duration)
 	}
 	f.store = cmp.Or(f.store, fl.Arg(0), os.Getenv("HASP_STORE"))
 	if err == nil && f.store == "" && f.local == "" {
-		err = usage("name a store: hasp-torture [flags] URL; or HASP_STORE; or --local KIND, of %s", strings.Join(localstore.Kinds, ", "))
+		err = exit.Usage("name a store: hasp-torture [flags] URL; or HASP_STORE; or --local KIND, of %s", strings.Join(localstore.Kinds, ", "))
 	}
 	if scheme, _, _ := strings.Cut(f.store, ":"); err == nil && f.local == "" && f.adapter == "" && !slices.Contains(driver.Schemes(), scheme) {
-		err = &failure{codeConfig, fmt.Errorf("the store must be a URL that begins with one of %s://", strings.Join(driver.Schemes(), ":// "))}
+		err = exit.Misconfigured("the store must be a URL that begins with one of %s://", strings.Join(driver.Schemes(), ":// "))
 	}
 	return f, "", err
 }
@@ -265,7 +239,7 @@ func (f *flags) config() (c torture.Config, err error) {
 	if f.local != "" {
 		spec, err := localstore.Parse(f.local)
 		if err != nil {
-			return c, usage("--local: %v", err)
+			return c, exit.Usage("--local: %v", err)
 		}
 		no, unserved = nil, nil
 		if c.Servers = spec.Servers(); c.Servers == 0 {
@@ -275,16 +249,16 @@ func (f *flags) config() (c torture.Config, err error) {
 	}
 	switch {
 	case f.interval != 0 && c.Every < leastInterval:
-		return c, usage("--interval must be at least %s, not %s", leastInterval, c.Every)
+		return c, exit.Usage("--interval must be at least %s, not %s", leastInterval, c.Every)
 	case f.names < 1 || f.names > mostNames:
-		return c, usage("--names must be from 1 to %d, not %d", mostNames, f.names)
+		return c, exit.Usage("--names must be from 1 to %d, not %d", mostNames, f.names)
 	case f.processes < leastProcesses || f.processes > mostProcesses:
-		return c, usage("--processes must be from %d to %d, not %d", leastProcesses, mostProcesses, f.processes)
+		return c, exit.Usage("--processes must be from %d to %d, not %d", leastProcesses, mostProcesses, f.processes)
 	case c.TTL < leastTTL:
-		return c, usage("--ttl must be at least %s, not %s: a busy machine would lose locks by itself", leastTTL, c.TTL)
+		return c, exit.Usage("--ttl must be at least %s, not %s: a busy machine would lose locks by itself", leastTTL, c.TTL)
 	case f.faults != "":
 		if c.Faults, err = torture.ParseKinds(f.faults); err != nil {
-			return c, usage("--faults: %v", err)
+			return c, exit.Usage("--faults: %v", err)
 		}
 	case no != nil:
 		c.Faults = torture.Local
@@ -295,10 +269,10 @@ func (f *flags) config() (c torture.Config, err error) {
 	}
 	for _, k := range c.Faults {
 		if unserved != nil && k.OfServer() {
-			return c, usage("--faults %s cannot be made here: %v", k, unserved)
+			return c, exit.Usage("--faults %s cannot be made here: %v", k, unserved)
 		}
 		if no != nil && !k.OfServer() && k != torture.Pause && k != torture.Kill {
-			return c, usage("--faults %s cannot be made here: %v", k, no)
+			return c, exit.Usage("--faults %s cannot be made here: %v", k, no)
 		}
 	}
 	return c, nil
@@ -310,23 +284,25 @@ func (f *flags) torture(c torture.Config) (err error) {
 		if u, err := url.Parse(f.store); err == nil {
 			store = u.Scheme + "://" + u.Host
 		}
-		return usage("%s is not on this machine: this loads a store for %s; give --yes if that may be", store, f.duration)
+		return exit.Usage("%s is not on this machine: this loads a store for %s; give --yes if that may be", store, f.duration)
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return &failure{codeInternal, fmt.Errorf("find this program, to start it again: %w", err)}
+		return internal("find this program, to start it again: %w", err)
 	}
 	c.Open, c.Worker, c.Say = hasp.Open, []string{self, workerVerb}, func(text string) {
 		if !f.json {
 			tell(text)
 		}
 	}
-	ctx, stop := interruptible()
-	defer stop()
+	sigs := signals.Catch()
+	defer sigs.Close()
+	ctx, stop := sigs.Until(context.Background())
+	defer func() { _ = stop() }()
 	if f.local != "" {
 		var store *localstore.Store
 		if store, err = startLocal(ctx, f); err != nil {
-			return err
+			return cmp.Or(stop(), err)
 		}
 		defer func() { err = cmp.Or(err, leftover(store.Close())) }()
 		c.Store = store.URL()
@@ -340,9 +316,12 @@ func (f *flags) torture(c torture.Config) (err error) {
 	}
 	v, err := torture.Run(ctx, c)
 	if err != nil {
-		why := fail(interruption(ctx, err))
-		if f.adapter != "" && (why.code == codeUnreachable || errors.As(err, new(*torture.WorkerError))) {
-			why.code = codeConfig // what the adapter says of a store is not known
+		why := exit.Of(cmp.Or(stop(), err))
+		switch ofWorker := errors.As(why, new(*torture.WorkerError)); {
+		case f.adapter != "" && (ofWorker || why.Code == exit.CodeUnreachable):
+			why.Code = exit.CodeConfig // what the adapter says of a store is not known
+		case ofWorker:
+			why.Code = exit.CodeInternal
 		}
 		return why
 	}
@@ -358,17 +337,13 @@ func (f *flags) conclude(v *torture.Verdict) error {
 		_, err = fmt.Print(v.Text())
 	}
 	if err != nil {
-		return &failure{codeInternal, fmt.Errorf("standard output: %w", err)}
+		return internal("standard output: %w", err)
 	}
 	code := map[torture.Result]int{torture.BrokenResult: codeBroken, torture.Inconclusive: codeInconclusive}[v.Result]
 	if code == 0 {
 		return nil
 	}
-	verdict := &failure{code: code} // the text has said it
-	if f.json {
-		verdict.error = errors.New(v.Sentence())
-	}
-	return verdict
+	return &exit.Failure{Code: code, Err: errors.New(v.Sentence()), Told: !f.json} // the text has said it
 }
 
 func (f *flags) printPlan(plan []torture.Planned) error {
@@ -380,40 +355,5 @@ func (f *flags) printPlan(plan []torture.Planned) error {
 		fmt.Fprintln(&b, p)
 	}
 	_, err := fmt.Print(b.String())
-	return err
-}
-
-// interrupted is the cause of a context that a signal has ended.
-type interrupted struct{ signal syscall.Signal }
-
-func (e interrupted) Error() string {
-	return "interrupted by " + strings.TrimPrefix(unix.SignalName(e.signal), "SIG")
-}
-
-// interruptible is a context that ends with a signal, but one that the parent process had us
-// ignore.
-func interruptible() (ctx context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	came := make(chan os.Signal, 1)
-	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		if !signal.Ignored(sig) {
-			signal.Notify(came, sig)
-		}
-	}
-	go func() {
-		select {
-		case sig := <-came:
-			cancel(interrupted{sig.(syscall.Signal)})
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { signal.Stop(came); cancel(nil) }
-}
-
-// interruption returns the signal that ended ctx, if one did, and err otherwise.
-func interruption(ctx context.Context, err error) error {
-	if in := (interrupted{}); errors.As(context.Cause(ctx), &in) {
-		return &failure{codeSignal + int(in.signal), in}
-	}
 	return err
 }

@@ -5,9 +5,9 @@ package command
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/localstore"
 )
 
@@ -15,7 +15,7 @@ import (
 func startLocal(ctx context.Context, f *flags) (*localstore.Store, error) {
 	spec, err := localstore.Parse(f.local)
 	if err != nil {
-		return nil, usage("--local: %v", err)
+		return nil, exit.Usage("--local: %v", err)
 	}
 	store, err := localstore.Start(ctx, spec, func(ctx context.Context, url string) error {
 		c, err := hasp.Open(ctx, url)
@@ -29,7 +29,7 @@ func startLocal(ctx context.Context, f *flags) (*localstore.Store, error) {
 		return errors.Join(err, c.Close())
 	})
 	if err != nil {
-		return nil, interruption(ctx, &failure{codeConfig, fmt.Errorf("--local %s: %w", f.local, err)})
+		return nil, exit.Misconfigured("--local %s: %w", f.local, err)
 	}
 	return store, nil
 }
@@ -39,5 +39,5 @@ func leftover(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &failure{codeInternal, fmt.Errorf("--local: end the server and remove its data: %w", err)}
+	return internal("--local: end the server and remove its data: %w", err)
 }
