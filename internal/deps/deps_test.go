@@ -154,7 +154,7 @@ var mayImport = map[string][]string{
 	"./cmd/hasp/internal/cli/job":     {".", "./cmd/hasp/internal/cli/exit", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/cli/signals", "./cmd/hasp/internal/cli/view"},
 	"./cmd/hasp/internal/cli/hold":    {".", "./cmd/hasp/internal/cli/bound", "./cmd/hasp/internal/cli/exit", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/cli/signals", "./cmd/hasp/internal/cli/view", "golang.org/x/sys"},
 	"./cmd/hasp/internal/cli/signals": {"./cmd/hasp/internal/cli/group", "golang.org/x/sys"},
-	"./cmd/hasp/internal/cli/output":  {"./cmd/hasp/internal/cli/group"},
+	"./cmd/hasp/internal/cli/output":  {"./cmd/hasp/internal/cli/group", "golang.org/x/sys"},
 	"./cmd/hasp/internal/cli/secrets": {"./driver"}, // splits a URL as the drivers do
 	// They know no verb: a setting is a flag of package pflag, and cobra finds the nearest name.
 	"./cmd/hasp/internal/cli/settings": {"./cmd/hasp/internal/cli/exit", "./cmd/hasp/internal/cli/secrets", "./cmd/hasp/internal/cli/storeurl", "./cmd/hasp/internal/cli/view", "github.com/spf13/cobra", "github.com/spf13/pflag"},

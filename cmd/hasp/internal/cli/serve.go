@@ -4,14 +4,10 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
-	"os"
 	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
@@ -180,46 +176,16 @@ func (a *app) serveStore(f *serveFlags) error {
 	if err != nil {
 		return exit.Misconfigured("--listen: %w", err)
 	}
-	defer l.Close()
-	h := serve.HTTP(s)
-	h.TLSConfig = f.files.TLS()
 	go f.files.Follow(ctx, sigs.Again, log, s.SetTokens)
-	scheme := "http"
-	if h.TLSConfig != nil {
+	secure, scheme := f.files.TLS(), "http"
+	if secure != nil {
 		scheme = "https"
 	}
 	a.tell(fmt.Sprintf("locks of %s at %s://%s", client.Backend(), scheme, l.Addr()))
-	return serveUntil(ctx, s, h, s.Listener(l), f.drain.d)
-}
-
-// serveUntil answers until a signal comes, and then for as long as what is held needs, but no longer
-// than drain.
-func serveUntil(ctx context.Context, s *serve.Server, h *http.Server, l net.Listener, drain time.Duration) error {
-	ended := make(chan error, 1)
-	go func() {
-		if h.TLSConfig != nil {
-			ended <- h.ServeTLS(l, "", "")
-			return
-		}
-		ended <- h.Serve(l)
-	}()
-	broken := func(err error) error {
+	if err := s.Serve(ctx, l, secure, f.drain.d); err != nil {
 		return &exit.Failure{Code: exit.CodeInternal, Outcome: exit.OutcomeInternal, Err: fmt.Errorf("serve: %w", err)}
 	}
-	select {
-	case err := <-ended:
-		return broken(err)
-	case <-ctx.Done():
-	}
-	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
-	defer cancel()
-	s.Drain(rest)
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second) // for answers that are under way
-	defer cancel()
-	if err := h.Shutdown(last); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return broken(err)
-	}
-	return h.Close()
+	return nil
 }
 
 func (a *app) serveTokenCommand() *cobra.Command {
@@ -250,29 +216,12 @@ token different rights for another prefix, copy its line and change it.`,
 		if err != nil {
 			return exit.Usage("%v", err)
 		}
-		if err := appendToken(file, args[0], line); err != nil {
+		if err := files.AddToken(file, args[0], line); err != nil {
 			return exit.Misconfigured("--tokens: %w", err)
 		}
 		_, err = fmt.Fprintln(a.stdout, token)
 		return err
 	})
-}
-
-// appendToken adds a line, unless the file would be refused with it.
-func appendToken(file, name, line string) error {
-	switch known, err := files.ReadTokens(file); {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, access.ErrEmpty):
-	case err != nil:
-		return err
-	case known.Has(name):
-		return fmt.Errorf("%s has a token for %q: give the new one another name, or remove the line", file, name)
-	}
-	w, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(w, line)
-	return errors.Join(err, w.Close())
 }
 
 // onlyHere reports an address that other machines cannot reach.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/list"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
@@ -42,10 +43,36 @@ func HTTP(s *Server) *http.Server {
 	}
 }
 
-// Listener is l, of which the server notes what cannot be accepted. net/http tries again, a second
-// later at most.
-func (s *Server) Listener(l net.Listener) net.Listener { return listener{l, s} }
+// Serve answers at l until ctx ends, and then for as long as what is held needs, but no longer than
+// drain. It closes l. Without TLS secure is nil.
+func (s *Server) Serve(ctx context.Context, l net.Listener, secure *tls.Config, drain time.Duration) error {
+	h := HTTP(s)
+	h.TLSConfig = secure
+	ended := make(chan error, 1)
+	go func() {
+		if secure != nil {
+			ended <- h.ServeTLS(listener{l, s}, "", "")
+			return
+		}
+		ended <- h.Serve(listener{l, s})
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	defer cancel()
+	s.Drain(rest)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second) // for answers that are under way
+	defer cancel()
+	if err := h.Shutdown(last); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return h.Close()
+}
 
+// listener notes what cannot be accepted. net/http tries again, a second later at most.
 type listener struct {
 	net.Listener
 	s *Server

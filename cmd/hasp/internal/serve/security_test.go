@@ -224,9 +224,15 @@ func TestOutOfDescriptors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := serve.HTTP(s)
-	defer h.Close()
-	go func() { _ = h.Serve(s.Listener(&full{l, 5})) }()
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Serve(ctx, &full{l, 5}, nil, time.Minute) }()
+	defer func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Errorf("told to end: %v", err)
+		}
+	}()
 	r, err := http.Get("http://" + l.Addr().String() + "/metrics")
 	if err != nil {
 		t.Fatal(err)

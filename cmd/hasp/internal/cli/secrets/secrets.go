@@ -31,8 +31,8 @@ var Variables = map[string][]string{
 	"zookeeper":  {"ZOOKEEPER_AUTH"},
 	"hasp+http":  nil, // in the URL only
 	"hasp+https": nil,
-	// What AWS_* and KUBECONFIG say is who the job is, to everything that it calls, not the password
-	// of the store of locks: a job in a cloud without it is a job that fails.
+	// AWS_* and KUBECONFIG say who the job is, to everything that it calls: they are no password of
+	// the store of locks, and a job in a cloud fails without them.
 	"s3":   nil,
 	"kube": nil,
 }

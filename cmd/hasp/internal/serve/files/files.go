@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -33,7 +34,7 @@ func (f *Files) Read() (*access.Tokens, error) {
 	}
 	var tokens *access.Tokens
 	if f.Tokens != "" {
-		if tokens, err = ReadTokens(f.Tokens); err != nil {
+		if tokens, err = readTokens(f.Tokens); err != nil {
 			return nil, fmt.Errorf("--tokens: %w", err)
 		}
 		if tokens.Certificates() && f.ClientCA == "" {
@@ -89,8 +90,8 @@ func (f *Files) readTLS() (*tls.Config, error) {
 	return c, nil
 }
 
-// ReadTokens reads a file of tokens.
-func ReadTokens(file string) (*access.Tokens, error) {
+// readTokens reads a file of tokens.
+func readTokens(file string) (*access.Tokens, error) {
 	if err := trust(file, othersWrite); err != nil {
 		return nil, err
 	}
@@ -104,6 +105,23 @@ func ReadTokens(file string) (*access.Tokens, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return t, nil
+}
+
+// AddToken adds the line of a token to a file, unless the file would be refused with it.
+func AddToken(file, name, line string) error {
+	switch known, err := readTokens(file); {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, access.ErrEmpty):
+	case err != nil:
+		return err
+	case known.Has(name):
+		return fmt.Errorf("%s has a token for %q: give the new one another name, or remove the line", file, name)
+	}
+	w, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(w, line)
+	return errors.Join(err, w.Close())
 }
 
 // What others than a file's owner must not be able to do. The group of a key may read it: a service
