@@ -53,7 +53,7 @@ type job struct {
 // still be under way, is then read after fg, and stops the job again.
 const stopPatience = 200 * time.Millisecond
 
-// run returns when the whole group is gone.
+// Run returns when the whole group is gone.
 func (t *Task) Run() Ending {
 	j := &job{Task: t}
 	j.end.ignoreLoss = j.OnLost.Ignores()
