@@ -98,7 +98,7 @@ func (s *Settings) fromFile(fs *pflag.FlagSet, c *File) error {
 			continue
 		}
 		if err := badValue(f, line.Value, set(line.Value)); err != nil {
-			return exit.Misconfigured("%s: %w", line.From, err)
+			return exit.Misconfigured("%s: %s: %w", line.From, line.Key, err)
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 
 // Settings are those of one run of the command.
 type Settings struct {
-	Getenv  func(string) string
+	Getenv  func(string) string // as in package os, and so Environ
 	Environ func() []string
 	Paths   func() []string // of the files, the one that wins first; nil: there are none
 
@@ -116,13 +116,13 @@ func (s *Settings) emptyStore() bool { return slices.Contains(s.Environ(), store
 func (s *Settings) InForce(store *storeurl.URL) ([]*File, []Setting, error) {
 	all := []Setting{{"store", store.Shown(), s.storeFrom}}
 	for _, key := range slices.Sorted(maps.Keys(s.known)) {
-		value, from := s.Getenv(variableOf(key)), variableOf(key)
 		if key == "store" {
 			continue
 		}
+		value, from := s.Getenv(variableOf(key)), variableOf(key)
 		if value != "" {
 			if err := badValue(s.known[key], value, s.known[key].Value.Set(value)); err != nil {
-				return nil, nil, exit.Usage("%s in the environment: %v", from, err)
+				return nil, nil, exit.Usage("%s in the environment: %w", from, err)
 			}
 		} else if value, from = s.inFile(key); value == "" {
 			continue
@@ -150,5 +150,5 @@ func badValue(f *pflag.Flag, value string, err error) error {
 	case errors.As(err, &invalid):
 		err = invalid.Unwrap()
 	}
-	return fmt.Errorf("%s: %s: %w", f.Name, view.Quote(value), err)
+	return fmt.Errorf("%s: %w", view.Quote(value), err)
 }
