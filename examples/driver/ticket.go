@@ -71,7 +71,7 @@ func (t *ticket) enter(ctx context.Context, tx *sql.Tx) (v driver.Verdict, in bo
 	if held, _ := driver.Decide(queue[:i], queue[i].Request); held {
 		return driver.Verdict{Held: true, Token: queue[i].Seq}, true, nil
 	}
-	return driver.Verdict{Holder: queue[0].Owner}, true, nil
+	return driver.Verdict{Holder: queue[0].Owner, Place: driver.Place(queue[:i], r.Capacity)}, true, nil
 }
 
 // insert makes the entry, at the end of the queue: Seq is drawn by the statement that makes the
