@@ -59,6 +59,9 @@ func (a *app) top(prefix string, f *topFlags) error {
 	return a.askingEach(&f.storeFlags, func(ctx context.Context, c *hasp.Client) error {
 		for n := 1; ; n++ {
 			l, err := takeLook(ctx, c, prefix)
+			if n > 1 && f.times == 0 && ctx.Err() != nil {
+				return nil // the user leaves it this way
+			}
 			if err == nil {
 				err = a.show(l, f, screen)
 			} else if screen && ctx.Err() == nil { // a person sees when the store is back
@@ -68,10 +71,7 @@ func (a *app) top(prefix string, f *topFlags) error {
 			if err != nil || n == f.times {
 				return err
 			}
-			if !sleep(ctx, f.every.d) {
-				if f.times == 0 {
-					return nil // the user leaves it this way
-				}
+			if !sleep(ctx, f.every.d) && f.times > 0 {
 				return ctx.Err()
 			}
 		}
