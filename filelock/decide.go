@@ -61,24 +61,6 @@ func (q *queueFile) decide(me, prev uint32, units, capacity int64, gone deadSess
 	return free >= 0, nil, nil
 }
 
-// place is the place of a waiter among those who wait, 0 if more than four entries are ahead: each
-// that is read makes the critical section longer.
-func (q *queueFile) place(me uint32, capacity int64) int {
-	var ahead [5]driver.Entry // filled from its end
-	first := len(ahead)
-	err := q.walk(me, func(slot uint32, r *record) bool {
-		if slot != me && r.state == queued {
-			first--
-			ahead[first].Units = int64(r.units)
-		}
-		return first > 0
-	})
-	if err != nil || first == 0 {
-		return 0
-	}
-	return driver.Place(ahead[first:], capacity)
-}
-
 // affectedBy returns the entries that the removal of an entry concerns: those behind it whose
 // blockers, without it, no longer deny them by themselves. They either hold now or must
 // watch another session. For a mutex that is the next in the queue alone; for the

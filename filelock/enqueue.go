@@ -123,8 +123,8 @@ func (t *ticket) attempt(ctx context.Context, gone deadSessions) (v driver.Verdi
 	if v.Held {
 		v.Token = t.seq
 		t.held.Store(true) // still inside: an eviction comes later, and signals a holder
-	} else {
-		v.Place = q.place(t.slot, r.Capacity)
+	} else if p, perr := q.record(prev); perr == nil && p.state == queued && p.prev == 0 {
+		v.Place = 1 // behind the only other one, which decide has just read: more would be read for this alone
 	}
 	return v, deniers, err
 }
