@@ -36,8 +36,8 @@ type Event struct {
 	Units, Capacity int64
 
 	// Place says which of those who wait in the store it is (waiting): 1 is the next. It is 0 where
-	// the store does not say so for nothing; Inspect asks. Those of one process that wait for the
-	// same name are in the store one at a time.
+	// to know it would cost a request, as Inspect does. Those of one process that wait for the same
+	// name are in the store one at a time.
 	Place int
 
 	Token     uint64

@@ -74,6 +74,10 @@ func testPlace(e *env, l *locker) {
 	second.cancel()
 	<-second.done
 	l.left(e, e.backend(), 3)
+	last := waits(3)
+	last.cancel()
+	<-last.done
+	l.left(e, e.backend(), 3)
 	waits(3)
 	e.release(holder)
 	first.lease()

@@ -229,7 +229,12 @@ func (r *run) call(a *acquisition, i int) func(context.Context) (*hold, error) {
 			return &hold{lease: t.Lease, term: t, value: value}, nil
 		}
 	}
-	if s.Do == Pool {
+	return r.callSeveral(a)
+}
+
+// callSeveral is call for the operations that name several locks.
+func (r *run) callSeveral(a *acquisition) func(context.Context) (*hold, error) {
+	if a.step.Do == Pool {
 		p := r.pool(a)
 		return func(ctx context.Context) (*hold, error) {
 			l, err := p.Lock(ctx)
@@ -237,7 +242,7 @@ func (r *run) call(a *acquisition, i int) func(context.Context) (*hold, error) {
 		}
 	}
 	locks := r.several(a)
-	if s.Do == LockAny {
+	if a.step.Do == LockAny {
 		return func(ctx context.Context) (*hold, error) {
 			l, err := hasp.LockAny(ctx, locks...)
 			return &hold{lease: l}, err

@@ -40,6 +40,14 @@ func heldAbove(getenv func(string) string) []holding {
 	return held
 }
 
+// alsoHeld adds locks of a store.
+func alsoHeld(held []holding, store string, locks []view.Lock) []holding {
+	for _, l := range locks {
+		held = append(held, holding{store, l.Name, l.Holder, l.Token})
+	}
+	return held
+}
+
 // checkNested refuses to wait for a lock that is held for the command that started hasp, or for one
 // of its ancestors: that command would wait for hasp, and hasp for its lock. The environment says
 // what may be held, and the store whether it still is: a daemon started under a lock that was
@@ -81,9 +89,7 @@ func (a *app) commandEnv(g *commandLease, c *hasp.Client, store *storeurl.URL, p
 	own[storeurl.Variable] = store.String()
 	held := heldAbove(a.settings.Getenv)
 	if exclusive { // a second permit of a semaphore is not a mistake in itself
-		for _, l := range g.locks() {
-			held = append(held, holding{c.Backend().String(), l.Name, l.Holder, l.Token})
-		}
+		held = alsoHeld(held, c.Backend().String(), g.locks())
 	}
 	if b, err := json.Marshal(held); err == nil && held != nil {
 		own[heldVariable] = string(b)

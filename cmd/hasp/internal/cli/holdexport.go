@@ -60,11 +60,7 @@ func (f *exportFlags) check(fs *pflag.FlagSet, args []string) error {
 // shellVariables are those by which the calling shell knows of its locks.
 func (a *app) shellVariables(s hold.State) map[string]string {
 	own := a.lockVariables(s.All(), len(s.Locks) > 0, s.Deadline)
-	held := heldAbove(a.settings.Getenv)
-	for _, l := range s.All() {
-		held = append(held, holding{s.Store, l.Name, l.Holder, l.Token})
-	}
-	text, _ := json.Marshal(held) // plain data
+	text, _ := json.Marshal(alsoHeld(heldAbove(a.settings.Getenv), s.Store, s.All())) // plain data
 	own[heldVariable], own[hold.Variable] = string(text), hold.Sockets(s.Socket, a.settings.Getenv(hold.Variable))
 	return own
 }

@@ -35,12 +35,7 @@ type releaseLine struct {
 	Reason string      `json:"reason"`
 }
 
-func (a *app) releaseCommand() *cobra.Command {
-	var f releaseFlags
-	c := &cobra.Command{
-		Use:   "release [flags] NAME | --force --host HOST [PREFIX]",
-		Short: "ask a holder to give a lock up, or take it away",
-		Long: `Ask the holder of the lock NAME to give it up, and wait until it has. Programs
+const releaseLong = `Ask the holder of the lock NAME to give it up, and wait until it has. Programs
 that use the library get the request and the reason if they asked for that
 (Revocable); hasp run and hasp elect say it on standard error, and do with the
 command what --on-ask says; no holder is forced to comply. A line says whether the
@@ -58,7 +53,14 @@ With --force --host, remove all holders and waiters on that host, whose machine 
 gone; with PREFIX, only those of names that begin with it. hasp ls --host shows what
 it holds. A name that fails does not keep the others, and gives the exit code.
 
-With --mine, give back what hasp hold --export holds for this shell.`,
+With --mine, give back what hasp hold --export holds for this shell.`
+
+func (a *app) releaseCommand() *cobra.Command {
+	var f releaseFlags
+	c := &cobra.Command{
+		Use:   "release [flags] NAME | --force --host HOST [PREFIX]",
+		Short: "ask a holder to give a lock up, or take it away",
+		Long:  releaseLong,
 		Example: `  hasp release deploy --reason "hotfix, please" --wait 1m
   hasp release --force deploy --holder 3kzq-1 --reason "web-3 is dead"
   hasp release --force --host web-3 --reason "web-3 is gone"`,

@@ -66,7 +66,8 @@ var conflicting = map[string][]string{
 	"quiet": {"verbose"}, "verbose": {"quiet"},
 }
 
-// silenced returns whether a flag is set already, or one beside which it cannot stand.
+// silenced returns a function that reports whether a flag is set already, or one beside which it
+// cannot stand.
 func silenced(fs *pflag.FlagSet) func(flag string) bool {
 	given := map[string]bool{}
 	fs.Visit(func(f *pflag.Flag) { given[f.Name] = true })
