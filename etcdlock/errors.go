@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -95,15 +96,22 @@ var cures = []struct{ words, cure string }{
 	{"handshake failed: EOF", "does the server speak TLS? If not, take tls, ca and cert out of the URL"},
 	{"not look like a TLS handshake", "the server does not speak TLS: take tls, ca and cert out of the URL"},
 	{"looked like an HTTP/1.1 header", "this is a web server, and not etcd's client port"},
-	{"server preface: EOF", "does the server demand TLS? Then put tls=true or ca=FILE into the URL"},
-	{"broken pipe", "does the server demand TLS, or a client's certificate? Then put tls=true or ca=FILE, cert=FILE and key=FILE into the URL"},
+	{"server preface: EOF", demandsTLS},
+	{"broken pipe", demandsTLS},
 	{"server preface: read tcp", "no answer came: wrong address, or a firewall?"},
 	{"no answer within", "wrong address, or a firewall?"},
 }
 
+const demandsTLS = "does the server demand TLS, or a client's certificate? Then put tls=true or ca=FILE, cert=FILE and key=FILE into the URL"
+
+// hungUp is how an end of the connection reads when the server had not read all that was sent: the
+// system then answers with a reset, before or after the server's last words. It means EOF too.
+var hungUp = regexp.MustCompile(`read tcp \S+ read: connection reset by peer`)
+
 func cure(err error) string {
+	said := hungUp.ReplaceAllString(err.Error(), "EOF")
 	for _, c := range cures {
-		if strings.Contains(err.Error(), c.words) {
+		if strings.Contains(said, c.words) {
 			return " (" + c.cure + ")"
 		}
 	}
