@@ -47,7 +47,7 @@ release: ## make the files of a release in dist/: binaries, archives, .deb, SBOM
 
 .PHONY: quick
 quick: ## what needs no server and builds soon: the core, memlock, filelock, caslock, drivertest (1 minute)
-	go run ./internal/runtests quick -vet=off $(TESTFLAGS) $(QUICK)
+	internal/testtier/run.sh quick -vet=off $(TESTFLAGS) $(QUICK)
 
 # Without root what is missing stays missing, and its tests are skipped and say so.
 .PHONY: servers
@@ -56,11 +56,11 @@ servers:
 
 .PHONY: test
 test: servers ## every store on one topology, on real servers, with the race detector (8 minutes); REQUIRE_BACKENDS=1 fails where one is missing
-	go run ./internal/runtests test $(TESTFLAGS) $(PKGS)
+	internal/testtier/run.sh test $(TESTFLAGS) $(PKGS)
 
 .PHONY: steady
 steady: servers ## make test RUNS times (10) beside LOAD busy threads (0), the run DISK (0) beside heavy disk writing too; ends with the first that fails
-	go run ./internal/runtests -runs=$(if $(filter command line,$(origin RUNS)),$(RUNS),10) -load=$(or $(LOAD),0) -disk=$(or $(DISK),0) test $(TESTFLAGS) $(PKGS)
+	internal/testtier/steady.sh $(if $(filter command line,$(origin RUNS)),$(RUNS),10) $(or $(LOAD),0) $(or $(DISK),0) test $(TESTFLAGS) $(PKGS)
 
 .PHONY: test-long
 test-long: servers ## what make test leaves out: other strategies, topologies, clients and versions, long faults, crowds (15 minutes)
@@ -69,7 +69,7 @@ test-long: servers ## what make test leaves out: other strategies, topologies, c
 	cd examples && go test ./...
 	cd examples/driver && go test ./...
 	cd packaging && go test -timeout 20m ./...
-	go run ./internal/runtests long $(TESTFLAGS) $(PKGS)
+	internal/testtier/run.sh long $(TESTFLAGS) $(PKGS)
 
 .PHONY: test-all
 test-all: check test test-long interop test-kube ## all there is (1 hour; CI leaves test-kube out)
@@ -78,7 +78,7 @@ test-all: check test test-long interop test-kube ## all there is (1 hour; CI lea
 .PHONY: test-redis
 test-redis: ## run the Redis drivers' tests on Redis 6.2, 7, 8 and on Valkey
 	@for v in "" 6.2 8 valkey; do echo "== HASP_REDIS=$$v"; \
-	  HASP_REDIS=$$v go run ./internal/runtests all $(TESTFLAGS) ./redislock/... ./redislock/goredis/... ./tests/redislock ./tests/redlock || exit 1; done
+	  HASP_REDIS=$$v internal/testtier/run.sh all $(TESTFLAGS) ./redislock/... ./redislock/goredis/... ./tests/redislock ./tests/redlock || exit 1; done
 
 .PHONY: backends
 backends: ## install and build all servers that the tests and benchmarks start

@@ -172,7 +172,6 @@ var mayImport = map[string][]string{
 	"./internal/serverprocess":       {}, // and hasp-torture --local
 	"./cmd/hasp/internal/localstore": {"./internal/serverprocess"},
 	"./internal/backends/install":    {"./internal/backends"},
-	"./internal/runtests":            {}, // runs go test
 	"./internal/modules":             {}, // runs go and git
 	"./internal/deps":                {},
 	"./internal/docs":                {},

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# run.sh quick|test|long|all [flags of go test] packages
+#
+#   quick   without servers and the race detector
+#   test    every store on one topology, with the race detector
+#   long    what "test" leaves out: the tests that begin with testtier.Long
+#   all     test and long in one run
+#
+# gotestsum runs them and prints what fails; this script chooses them, and says at the end how many
+# did not run and why.
+set -euo pipefail
+gotestsum=gotest.tools/gotestsum@v1.13.0
+
+tier=${1:-} && shift || true
+flags=()
+while [[ ${1:-} == -* ]]; do flags+=("$1") && shift; done
+[ $# -gt 0 ] || { echo "usage: run.sh quick|test|long|all [-flag=value ...] packages" >&2; exit 2; }
+
+# Longest first, as go test begins with those that it is given first, and one that came last would have
+# the machine to itself: those with most test files, with the conformance suite, or with the command.
+packages=$(go list -f '{{.ImportPath}} {{.Dir}} {{len .TestGoFiles}} {{len .XTestGoFiles}} {{.XTestImports}}' "$@" | awk '
+  { files = $3 + $4; more = /hasp\/drivertest[] ]/ || $1 ~ /\/cmd\/hasp$/ ? 25 : 0 }
+  files { print files + more, $1, $2 }' | sort -rn)
+
+case $tier in
+# Without servers the longest packages wait more than they compute: on two cores ten tests at once
+# take 54 seconds, the default 64.
+quick) flags=(-short -parallel=10 "${flags[@]}") && export HASP_NO_SERVERS=1 ;;
+test) flags=(-race -short "${flags[@]}") ;;
+all) flags=(-race "${flags[@]}") ;;
+long)
+  # go test chooses by name: elsewhere than at a test's beginning, the rest of that test would run twice.
+  # And one pattern is for all packages: a name that is long in one and short in another runs twice.
+  packages=$(while read -r n path dir; do ! grep -qs 'testtier\.Long(' "$dir"/*_test.go || echo "$n $path $dir"; done <<<"$packages")
+  mapfile -t files < <(awk '{ print $3 }' <<<"$packages" | while read -r dir; do ls "$dir"/*_test.go; done)
+  astray=$(awk '/testtier\.Long\(/ && last !~ /^func Test/ { print FILENAME ":" FNR } { last = $0 }' "${files[@]}")
+  [ -z "$astray" ] || { echo "testtier.Long may only be the first statement of a test: $astray" >&2; exit 1; }
+  names=$(awk '/testtier\.Long\(/ { sub(/^func /, "", last); sub(/\(.*/, "", last); print last } { last = $0 }' "${files[@]}" | sort -u | paste -sd '|')
+  flags=(-race "-run=^($names)\$" "${flags[@]}")
+  ;;
+*) echo "no tier \"$tier\"" >&2; exit 2 ;;
+esac
+
+# On two cores a run takes as long as its processor time. When all tests have ended nothing is left to
+# race, garbage may stand for longer, and a JVM that serves for seconds does not get back what it spends
+# on its second compiler. (Benchmarks do not run here.)
+export GORACE=atexit_sleep_ms=0 GOGC=400 JAVA_TOOL_OPTIONS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'
+
+events=$(mktemp)
+trap 'rm -f "$events"; kill $(jobs -p) 2>/dev/null || true' EXIT
+while sleep 60 &>/dev/null; do echo "      after $SECONDS s: $(grep -c '"pass".*"Test"' "$events") tests have passed"; done &
+
+mapfile -t paths < <(awk '{ print $2 }' <<<"$packages")
+rc=0
+go run "$gotestsum" --format pkgname-and-test-fails --format-icons text --hide-summary skipped \
+  --jsonfile "$events" -- "${flags[@]}" "${paths[@]}" || rc=$?
+
+echo 'Not run:' # by the last message of each skipped test
+awk -F '"' '$14 != "Test" { next }
+  $8 == "output" && $20 ~ /^ +[A-Za-z0-9_]+\.go:[0-9]+: / {
+    why = $0; sub(/.*"Output":" +[^ ]+ /, "", why); sub(/\\n"}$/, "", why); said[$12, $16] = why
+  }
+  $8 == "skip" { skipped[said[$12, $16]]++ }
+  END { for (why in skipped) printf "%6d  %s\n", skipped[why], why }' "$events" | sort -rn
+exit $rc
