@@ -96,7 +96,7 @@ func (c *Client) enter(ctx context.Context, r *request) (l *Lease, err error) {
 // a restart of the server, for as long as its context lets it.
 func (c *Client) inQueue(ctx context.Context, r *request) (*Lease, error) {
 	var b backoff
-	for queued, goneAgain := false, 0; ; {
+	for queued, goneAgain := waited(ctx), 0; ; {
 		s, err := c.session(ctx)
 		if err == nil {
 			var l *Lease
@@ -120,7 +120,7 @@ func (c *Client) inQueue(ctx context.Context, r *request) (*Lease, error) {
 			return nil, unconfirmed(ctx, err)
 		case unreachable(err) && !queued:
 			return nil, fmt.Errorf("%w: %w", ErrUnknown, err)
-		case !gone && !queued, gone && r.noWait && goneAgain > 3:
+		case !queued && (!gone || r.noWait && goneAgain > 3):
 			return nil, err
 		}
 		c.event(Event{Kind: EventRequeued, Context: ctx, Name: r.name, Err: err})

@@ -75,9 +75,9 @@ func choose(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {
 	if len(locks) == 1 { // no choice, and so in a deadlock like others
 		return locks[0].Lock(ctx)
 	}
-	h := holderOf(ctx)
-	ctx = context.WithValue(ctx, leaseKey{}, &choice{ctx})
-	for {
+	h, who := holderOf(ctx), &choice{ctx: ctx}
+	ctx = context.WithValue(ctx, leaseKey{}, who)
+	for ; ; who.waited = true {
 		l, err := tryEach(ctx, locks)
 		if !taken(err) {
 			return l, err
@@ -170,7 +170,17 @@ func giveBackRest(n int, next func() *Lease) {
 
 // choice marks the context of one that waits for several locks and takes one: what stands in the
 // queues says so, since such a waiter is in no certain deadlock.
-type choice struct{ ctx context.Context }
+type choice struct {
+	ctx    context.Context
+	waited bool // in queues that it has left to look again; written while no request is under way
+}
+
+// waited reports that the caller with ctx has stood in queues, and so outlasts an outage of the
+// store also where it looks again.
+func waited(ctx context.Context) bool {
+	c, ok := holderOf(ctx).(*choice)
+	return ok && c.waited
+}
 
 func (*choice) find(*Client, *request) *Lease { return nil }
 func (*choice) each(func(*Lease) bool) bool   { return true }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/memlock"
 )
 
@@ -159,6 +160,52 @@ func TestLockAnyOfMany(t *testing.T) {
 			t.Fatalf("%+v after %s, want %s", r, time.Since(began), free)
 		}
 	})
+}
+
+// Who has waited outlasts an outage, also where it looks again: as Lock does in its queue. Who has not
+// is told at once.
+func TestLockAnyOutlastsAnOutage(t *testing.T) {
+	for what, faults := range map[string]map[string]plan{
+		"no store":  {"open": {err: errNetwork}, "keepalive": {err: errNetwork}, "enqueue": {err: errNetwork}, "wait": {err: errNetwork}},
+		"no grants": {"enqueue": {err: errNetwork}},
+		"refusals":  {"enqueue": {err: driver.ErrRefused}},
+		"restarts":  {"enqueue": {err: driver.ErrGone, times: 20}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { outage(t, faults) })
+		})
+	}
+}
+
+func outage(t *testing.T, faults map[string]plan) {
+	b, c, other := pair(t)
+	const n = 40
+	held := make([]*hasp.Lease, n)
+	for i := range held {
+		held[i] = lock(t, other, fmt.Sprintf("ids/%d", i))
+	}
+	got := make(chan result, 1)
+	go func() {
+		l, err := c.Pool("ids", n).Lock(t.Context())
+		got <- result{l, err, time.Now()}
+	}()
+	time.Sleep(5 * time.Second)
+	for call, p := range faults {
+		b.plan(call, p)
+	}
+	if _, err := c.Pool("ids", n).TryLock(t.Context()); err == nil || errors.Is(err, hasp.ErrBusy) {
+		t.Errorf("a try at the wrong moment: %v", err)
+	}
+	time.Sleep(time.Minute)
+	for call := range faults {
+		b.heal(call)
+	}
+	if err := held[7].Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-got; r.err != nil || r.lease.Slot() != 7 {
+		t.Errorf("%+v", r)
+	}
 }
 
 // The draw leaves out what the context holds: the one lock that another has is waited for. (Sixteen
