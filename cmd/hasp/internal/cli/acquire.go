@@ -137,7 +137,7 @@ func (q *acquisition) busy(ctx context.Context, err error) error {
 		text = view.HeldBy(queue, isMe, time.Now())
 	}
 	if q.any {
-		text = fmt.Sprintf("all %d are taken; %s", len(q.names), text)
+		text = fmt.Sprintf("none of %d was granted; %s", len(q.names), text)
 	}
 	if !q.flags.noWait {
 		text += "; waited " + view.Brief(time.Since(q.report.began))
@@ -164,19 +164,18 @@ func (q *acquisition) watch(ctx context.Context) (stop func()) {
 		defer close(stopped)
 		shown := ""
 		for delay := watchAfter; sleep(ctx, delay); delay = watchEvery {
-			if q.any {
-				q.report.say("waiting for one of %d, all of which are taken: %s; the store is %s", len(q.names), view.Clean(q.report.name), q.report.store)
-				return
-			}
 			queue, err := q.current(ctx)
 			if err != nil {
 				continue // Lock itself tells about a store that does not answer
 			}
 			key, text := waitingText(queue, time.Now())
+			if q.any {
+				text = fmt.Sprintf("waiting for one of %d (%s): %s", len(q.names), view.Clean(q.report.name), view.HeldBy(queue, isMe, time.Now()))
+			}
 			if key != shown && ctx.Err() == nil {
 				shown = key
 				q.report.say("%s; the store is %s", text, q.report.store)
-				if !q.app.tty {
+				if q.any || !q.app.tty {
 					return
 				}
 			}
@@ -188,11 +187,12 @@ func (q *acquisition) watch(ctx context.Context) (stop func()) {
 	}
 }
 
-// current is the queue in which we wait: of several locks, the first of those in which we do.
+// current is the queue in which we wait: of several locks, the first of those in which we do, and of
+// a choice, which may be long, the first.
 func (q *acquisition) current(ctx context.Context) (queue hasp.Queue, err error) {
 	for _, name := range q.names {
 		queue, err = q.client.Inspect(ctx, name)
-		if err != nil || slices.ContainsFunc(queue.Waiters, isMe) {
+		if err != nil || q.any || slices.ContainsFunc(queue.Waiters, isMe) {
 			break
 		}
 	}
