@@ -152,7 +152,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	end := t.Run()
 	// From here on the group is gone and nothing runs under the lock.
 	if !end.Ended { // by a signal, which the command got
-		lingerUntil(r.acquired.Add(f.minHold.d), held, sigs)
+		lingerUntil(parent, r.acquired.Add(f.minHold.d), held, sigs)
 	}
 	settle(&end, held, r, t.Explain)
 	return r.done(recordOf(&end), end.Failure())
@@ -197,10 +197,12 @@ func (a *app) getOnce(ctx context.Context, names []string, note string, most dur
 	return client, held, nil
 }
 
-// lingerUntil keeps the lock after the command, for --min-hold. A signal or a loss ends that; the
-// command has ended, and its exit code stands.
-func lingerUntil(t time.Time, l anyLease, sigs *signals.Signals) {
-	ctx, stop := sigs.Until(l.Context())
+// lingerUntil keeps the lock after the command, for --min-hold. A signal, a loss or the end of the
+// parent ends that; the command has ended, and its exit code stands.
+func lingerUntil(parent context.Context, t time.Time, l anyLease, sigs *signals.Signals) {
+	ctx, cancel := context.WithCancel(l.Context())
+	defer context.AfterFunc(parent, cancel)()
+	ctx, stop := sigs.Until(ctx)
 	sleep(ctx, time.Until(t))
 	_ = stop()
 }

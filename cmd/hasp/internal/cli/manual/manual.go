@@ -123,8 +123,9 @@ const parent = `PARENT
   A time-out that kills only the shell leaves hasp and the command running. With
   --with-parent hasp ends when the process that started it has ended, by kill -9
   too: the group gets TERM, and KILL --kill-after later; a hasp that waits leaves
-  the queue. It looks five times a second. In ( ) that process is the subshell. A
-  parent that has ended before hasp looks first is not noticed.
+  the queue, and one that holds the lock for --min-hold releases it. It looks five
+  times a second. In ( ) that process is the subshell. A parent that has ended
+  before hasp looks first is not noticed.
 
 `
 
