@@ -21,7 +21,7 @@ FUZZTIME ?= 10s
 # Not the Kubernetes API server: its hundreds of modules take minutes, and only make test-kube builds it.
 MODULES := $(filter-out internal/backends/kubeserver,$(patsubst %/,%,$(dir $(wildcard go.mod */go.mod */*/go.mod internal/*/*/go.mod))))
 # What make test runs: all but those whose tests make test-long and make interop run.
-TESTED  := $(filter-out bench interop packaging examples examples/% internal/%,$(MODULES))
+TESTED  := $(filter-out dev examples internal/%,$(MODULES))
 PKGS    ?= ./... $(patsubst %,./%/...,$(filter-out .,$(TESTED)))
 # What make quick runs: neither a store's client nor the command, which take minutes to build and to test.
 QUICK   := ./... ./tests/caslock ./tests/filelock ./tests/memlock
@@ -43,7 +43,7 @@ install: ## install the commands, static and small, below PREFIX (default /usr/l
 # The same commit makes the same bytes.
 .PHONY: release
 release: ## make the files of a release in dist/: binaries, archives, .deb, SBOM, checksums (VERSION=v1.2.3)
-	GOWORK=off go -C packaging run . -root .. -out $(CURDIR)/dist -version '$(VERSION)' $(if $(PLATFORMS),-platforms $(PLATFORMS)) $(if $(MAINTAINER),-maintainer '$(MAINTAINER)')
+	GOWORK=off go -C dev/packaging run . -root ../.. -out $(CURDIR)/dist -version '$(VERSION)' $(if $(PLATFORMS),-platforms $(PLATFORMS)) $(if $(MAINTAINER),-maintainer '$(MAINTAINER)')
 
 .PHONY: quick
 quick: ## what needs no server and builds soon: the core, memlock, filelock, caslock, drivertest (1 minute)
@@ -64,11 +64,8 @@ steady: servers ## make test RUNS times (10) beside LOAD busy threads (0), the r
 
 .PHONY: test-long
 test-long: servers ## what make test leaves out: other strategies, topologies, clients and versions, long faults, crowds (15 minutes)
-	cd bench && go test ./...
-	cd interop && go test ./...
+	cd dev && go test -timeout 20m ./...
 	cd examples && go test ./...
-	cd examples/driver && go test ./...
-	cd packaging && go test -timeout 20m ./...
 	internal/testtier/run.sh long $(TESTFLAGS) $(PKGS)
 
 .PHONY: test-all
@@ -98,13 +95,13 @@ crowd: servers ## 100,000 locks of one client on a Redis cluster, for ten TTLs (
 # In slices of a minute, whose verdicts are kept: the same command goes on where it was broken off.
 HASP_TORTURE_DIR ?= $(HOME)/.cache/hasp-torture
 .PHONY: torture
-torture: servers build ## hasp-torture on every store, 10 minutes each (FOR=1h), into interop/campaign.json and docs/TORTURE.md; goes on with what HASP_TORTURE_DIR lacks; STORES=regexp: some, and no file
-	cd interop && go run . campaign -torture ../bin/hasp-torture -for '$(or $(FOR),10m)' -dir '$(HASP_TORTURE_DIR)' -parallel '$(or $(PARALLEL),2)' $(if $(STORES),-only '$(STORES)',-out campaign.json -page ../docs/TORTURE.md)
+torture: servers build ## hasp-torture on every store, 10 minutes each (FOR=1h), into dev/interop/campaign.json and docs/TORTURE.md; goes on with what HASP_TORTURE_DIR lacks; STORES=regexp: some, and no file
+	cd dev/interop && go run . campaign -torture ../../bin/hasp-torture -for '$(or $(FOR),10m)' -dir '$(HASP_TORTURE_DIR)' -parallel '$(or $(PARALLEL),2)' $(if $(STORES),-only '$(STORES)',-out campaign.json -page ../../docs/TORTURE.md)
 
 # The locks of others as adapters: interop has them.
 .PHONY: torture-peers
-torture-peers: build ## hasp-torture on other people's lock libraries, 40 s each (FOR=5m), into interop/peers.json and docs/TORTURE.md; PEERS=regexp: only those anew
-	cd interop && go run . peers -hasp ../bin/hasp -torture ../bin/hasp-torture -for '$(or $(FOR),40s)' -only '$(PEERS)' -out peers.json -page ../docs/TORTURE.md
+torture-peers: build ## hasp-torture on other people's lock libraries, 40 s each (FOR=5m), into dev/interop/peers.json and docs/TORTURE.md; PEERS=regexp: only those anew
+	cd dev/interop && go run . peers -hasp ../../bin/hasp -torture ../../bin/hasp-torture -for '$(or $(FOR),40s)' -only '$(PEERS)' -out peers.json -page ../../docs/TORTURE.md
 
 # Its own module: what it links and installs is no business of the library's users.
 .PHONY: test-kube
@@ -113,7 +110,7 @@ test-kube: ## kubelock on a real Kubernetes API server, which is built first (5 
 
 .PHONY: interop
 interop: ## contend with other people's lock libraries, in Go, Java, Python and Node (INTEROP="-only regexp"; VERSIONS=old: their old versions)
-	cd interop && go run . $(if $(VERSIONS),-versions $(VERSIONS)) $(INTEROP)
+	cd dev/interop && go run . $(if $(VERSIONS),-versions $(VERSIONS)) $(INTEROP)
 
 .PHONY: check
 check: build fmt-check tidy-check vet lint deps modules words ## all static checks: format, modules, vet, lint, dependency rules, plain English
@@ -159,8 +156,8 @@ sizes: ## report files over 350 lines and functions over 60
 
 # What is measured as a whole goes into the documentation; a part is only printed.
 .PHONY: bench
-bench: ## measure beside floors and peers (STORE=redis,etcd SCENARIO=handover RUNS=3; LONG=1: growth to its end); without STORE and SCENARIO all, into docs/PERFORMANCE.md and bench/RESULTS.md
-	cd bench && REQUIRE_BACKENDS=1 go run . -store '$(or $(STORE),all)' -scenario '$(or $(SCENARIO),all)' -runs $(RUNS) $(if $(LONG),-long) $(if $(STORE)$(SCENARIO),,-out ..)
+bench: ## measure beside floors and peers (STORE=redis,etcd SCENARIO=handover RUNS=3; LONG=1: growth to its end); without STORE and SCENARIO all, into docs/PERFORMANCE.md and dev/bench/RESULTS.md
+	cd dev/bench && REQUIRE_BACKENDS=1 go run . -store '$(or $(STORE),all)' -scenario '$(or $(SCENARIO),all)' -runs $(RUNS) $(if $(LONG),-long) $(if $(STORE)$(SCENARIO),,-out ../..)
 
 .PHONY: microbench
 microbench: ## run the packages' own benchmarks (BENCH=regexp)

@@ -8,6 +8,6 @@
 //
 // Other packages have the flaws that are not in a driver: in a server's procedures (mysqllock and
 // pglock: order_test.go), in requests under way (etcdlock: late_test.go), in hand-written locks
-// (package naivelock), in contenders from other processes (module interop). The far end of
+// (package naivelock), in contenders from other processes (dev/interop). The far end of
 // drivertest's remote store that promises too much belongs to that store.
 package broken

@@ -346,7 +346,7 @@ func ours(path string) bool { return path == module || strings.HasPrefix(path, m
 // it likes: measurements, foreign clients, examples, the tool that makes a release.
 func program(path string) bool {
 	dir, _, _ := strings.Cut(strings.TrimPrefix(path, module+"/"), "/")
-	return slices.Contains([]string{"bench", "interop", "examples", "packaging"}, dir)
+	return slices.Contains([]string{"dev", "examples"}, dir)
 }
 
 // short writes an import path of ours as mayImport does.

@@ -28,7 +28,7 @@ var published = []string{
 }
 
 // unpublished are those of the modules that no program imports.
-var unpublished = []string{"bench", "examples", "examples/driver", "interop", "internal/backends/etcdserver", "internal/backends/kubeserver", "packaging", "tests"}
+var unpublished = []string{"dev", "examples", "internal/backends/etcdserver", "internal/backends/kubeserver", "tests"}
 
 const usage = "usage: modules weigh | use DIR [MODULE ...] | release VERSION"
 

@@ -82,7 +82,7 @@ func TestManifest(t *testing.T) {
 		testkit.WantFinding(t, found, subject, driver.Info, "not seen")
 	}
 
-	c.apply(t, "../../packaging/kubernetes/locks.yaml")
+	c.apply(t, "../../dev/packaging/kubernetes/locks.yaml")
 	testkit.Eventually(t, "the Role works", func() bool {
 		l, err := client.Mutex("a").TryLock(testkit.Context(t))
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // Values that clients have written to a Redis server, byte by byte, as the script returns them: the
-// versions are those of interop/go.mod and interop/versions.json. With each are similar values that
+// versions are those of dev/go.mod and dev/interop/versions.json. With each are similar values that
 // must not be recognized.
 func TestDescribe(t *testing.T) {
 	const (

@@ -22,7 +22,7 @@ func command(args []string) error {
 	reps := f.Int("runs", 3, "repetitions, at least 3")
 	brief := f.Bool("brief", false, "a tenth of the time, to see that everything works; its figures mean nothing")
 	long := f.Bool("long", false, "growth goes to its end on slow stores, too: a million names take minutes")
-	dir := f.String("out", "", "the repository whose docs/PERFORMANCE.md and bench/RESULTS.md are written; the tables go to standard output anyway")
+	dir := f.String("out", "", "the repository whose docs/PERFORMANCE.md and dev/bench/RESULTS.md are written; the tables go to standard output anyway")
 	figures := f.String("figures", "", "results.json of an earlier run: its pages are written again, with the new tables in place of the old; -runs=0 measures nothing")
 	workerJob := f.String("worker", "", "for bench itself")
 	if err := f.Parse(args); err != nil {

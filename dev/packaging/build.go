@@ -63,7 +63,7 @@ func (r *release) commonFiles(programs string) ([]file, error) {
 		}
 		files = append(files, file{path, "", []byte(script), 0o644})
 	}
-	units, err := filepath.Glob(filepath.Join(r.root, "packaging", "systemd", "*"))
+	units, err := filepath.Glob(filepath.Join(r.root, "dev", "packaging", "systemd", "*"))
 	if err != nil || len(units) == 0 {
 		return nil, fmt.Errorf("%d units: %w", len(units), err)
 	}

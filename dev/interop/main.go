@@ -4,7 +4,7 @@
 // For each pair it starts a client of theirs and one of hasp as processes that speak one small
 // protocol (protocol.go), and goes through the steps of steps.go: exclusion, tries, hand-overs both
 // ways, holders killed and holders that overrun their lease. It installs what it needs into a cache
-// folder; versions.json and go.mod say which versions. Controls that are broken on purpose show
+// folder; versions.json and ../go.mod say which versions. Controls that are broken on purpose show
 // that the checks work.
 //
 // The table goes to standard output, progress to standard error. The exit code is 1 if a

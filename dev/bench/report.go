@@ -89,7 +89,7 @@ func (r *report) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	files["docs/PERFORMANCE.md"], files["bench/RESULTS.md"], files["bench/results.json"] = page.Bytes(), results.Bytes(), figures
+	files["docs/PERFORMANCE.md"], files["dev/bench/RESULTS.md"], files["dev/bench/results.json"] = page.Bytes(), results.Bytes(), figures
 	for name, text := range files {
 		name = filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {

@@ -62,7 +62,7 @@ make bench STORE=redis SCENARIO=S1,S6   # a part, to standard output
 make bench                              # everything, about half an hour; writes this page
 ` + "```" + `
 
-The machine should be quiet. A full run also writes bench/RESULTS.md, which is not in the repository: all scenarios and figures,
+The machine should be quiet. A full run also writes dev/bench/RESULTS.md, which is not in the repository: all scenarios and figures,
 as ratios beside the floor (the least that a lock on the store can cost) and the best peer.
 `
 

@@ -1,7 +1,7 @@
 // Command packaging makes the files of a release: for each platform a static binary, an archive, a
 // list of what is in the binary (SBOM) and, for Linux, a Debian package; and their checksums.
 //
-//	packaging -version v1.2.3 -out dist [-root ..] [-platforms linux/amd64,darwin/arm64]
+//	packaging -version v1.2.3 -out dist [-root ../..] [-platforms linux/amd64,darwin/arm64]
 //
 // The same commit makes the same bytes, on any machine, with the same version of Go. The
 // repository's files must be committed; make release calls it.

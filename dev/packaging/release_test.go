@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 // makeIn makes the release from a clone of the last commit, below dir.
 func makeIn(r *release, dir string) error {
 	r.root, r.out = filepath.Join(dir, "hasp"), filepath.Join(dir, "dist")
-	if out, err := exec.Command("git", "clone", "-q", "..", r.root).CombinedOutput(); err != nil {
+	if out, err := exec.Command("git", "clone", "-q", "../..", r.root).CombinedOutput(); err != nil {
 		return fmt.Errorf("git clone: %w\n%s", err, out)
 	}
 	return r.make()
@@ -133,7 +133,7 @@ func TestSameBytes(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	clone := filepath.Join(t.TempDir(), "hasp")
-	do(t, "git", "clone", "-q", "..", clone)
+	do(t, "git", "clone", "-q", "../..", clone)
 	for _, r := range []release{{version: "1.2"}, {version: ""}, {version: version, platforms: []string{"plan9/arm"}}} {
 		r.root, r.out = clone, filepath.Join(t.TempDir(), "dist")
 		if err := r.make(); err == nil {

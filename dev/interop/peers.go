@@ -109,7 +109,7 @@ func torturePeers(args []string) error {
 	}
 	served.program = *hasp
 	defer served.end()
-	if err := os.Setenv(clientsVariable, filepath.Join("..", "clients")); err != nil {
+	if err := os.Setenv(clientsVariable, filepath.Join("..", "..", "clients")); err != nil {
 		return err
 	}
 	before, err := judgedBefore(*out)

@@ -15,11 +15,11 @@ func TestManual(t *testing.T) {
 	need(t, "groff")
 	dir := t.TempDir()
 	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", dir+"/", ".", "./hasp-torture")
-	build.Dir, build.Env = "../cmd/hasp", append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+	build.Dir, build.Env = "../../cmd/hasp", append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	r := &release{root: "..", version: version}
+	r := &release{root: "../..", version: version}
 	pages, err := r.manual(filepath.Join(dir, "hasp"), "locks")
 	torture, terr := r.manual(filepath.Join(dir, "hasp-torture"), "faults")
 	if err != nil || terr != nil {

@@ -20,7 +20,7 @@ var schemes = map[string][]string{
 // Each store can be left out, and all of them: the build says which are in. The
 // tags are those that docs/INSTALL.md lists.
 func TestTags(t *testing.T) {
-	doc, err := os.ReadFile("../docs/INSTALL.md")
+	doc, err := os.ReadFile("../../docs/INSTALL.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestTags(t *testing.T) {
 	for name, tags := range builds {
 		hasp := filepath.Join(t.TempDir(), "hasp")
 		build := exec.Command("go", "build", "-ldflags=-w", "-tags", strings.Join(tags, ","), "-o", hasp, ".")
-		build.Dir, build.Env = "../cmd/hasp", append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+		build.Dir, build.Env = "../../cmd/hasp", append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, out)
 		}

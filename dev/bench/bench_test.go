@@ -135,7 +135,7 @@ func TestPageFromFigures(t *testing.T) {
 	if err := (&report{Machine: "a machine", When: "today", Reps: 3, Tables: tables}).write(dirs[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := command([]string{"-figures", filepath.Join(dirs[0], "bench", "results.json"), "-runs", "0", "-out", dirs[1]}); err != nil {
+	if err := command([]string{"-figures", filepath.Join(dirs[0], "dev", "bench", "results.json"), "-runs", "0", "-out", dirs[1]}); err != nil {
 		t.Fatal(err)
 	}
 	for file, wants := range map[string][]string{
@@ -143,7 +143,7 @@ func TestPageFromFigures(t *testing.T) {
 			"| concurrency.Mutex | 300 µs | 8,000/s | 151 ms | - | - |",
 			"- **concurrency.Mutex** (etcd): 64 names at once 8,000/s where hasp has 5,000/s. hasp's values",
 		},
-		"bench/RESULTS.md":           {"| hasp | 110 | **1.10** (1.10–1.20) of floor | repetitions disagree |"},
+		"dev/bench/RESULTS.md":       {"| hasp | 110 | **1.10** (1.10–1.20) of floor | repetitions disagree |"},
 		"docs/img/perf-handover.svg": {">151 ms</text>", ">concurrency.Mutex</text>"},
 	} {
 		var texts [2]string

@@ -17,7 +17,7 @@ import (
 // Kubernetes make of the rest is not tested here.
 func TestServeFiles(t *testing.T) {
 	hasp := filepath.Join(t.TempDir(), "hasp")
-	do(t, "go", "build", "-C", "../cmd/hasp", "-tags", "grpcnotrace", "-o", hasp, ".")
+	do(t, "go", "build", "-C", "../../cmd/hasp", "-tags", "grpcnotrace", "-o", hasp, ".")
 	known := func(args []string) error {
 		out, err := exec.Command(hasp, append(args, "--help")...).CombinedOutput() // flags are read before help is given
 		if err != nil {

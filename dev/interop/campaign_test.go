@@ -70,7 +70,7 @@ func TestCampaignTable(t *testing.T) {
 	if err := json.Unmarshal(text, &sums); err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join("..", "docs", "TORTURE.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "TORTURE.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestPeersTable(t *testing.T) {
 	if err := json.Unmarshal(text, &all); err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join("..", "docs", "TORTURE.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "TORTURE.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
