@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,6 +48,7 @@ func servedRedis(tb testing.TB) string {
 // start returns when it listens. It dies with this program.
 func (s *haspServe) start(store string) error {
 	s.cmd = exec.Command(s.program, "serve", "--store", store, "--listen", "127.0.0.1:0", "--log", "off")
+	s.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "HASP_") }) // it refuses those of ours
 	s.cmd.SysProcAttr = ownGroup()
 	words, err := s.cmd.StderrPipe()
 	if err != nil {
