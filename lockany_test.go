@@ -162,8 +162,8 @@ func TestLockAnyOfMany(t *testing.T) {
 	})
 }
 
-// Who has waited outlasts an outage, also where it looks again: as Lock does in its queue. Who has not
-// is told at once.
+// Who has waited outlasts an outage, also where it looks again: as Lock does in its queue. Who has
+// not is told.
 func TestLockAnyOutlastsAnOutage(t *testing.T) {
 	for what, faults := range map[string]map[string]plan{
 		"no store":  {"open": {err: errNetwork}, "keepalive": {err: errNetwork}, "enqueue": {err: errNetwork}, "wait": {err: errNetwork}},
