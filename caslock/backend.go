@@ -99,8 +99,16 @@ func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 	return s, o.TTL, nil
 }
 
-// load reads a record, and notes what it has seen.
+// load reads a record, and notes what it has seen. Those who follow the name are not told of a
+// record that was overtaken: a watch that has told of a later one may be silent from then on.
 func (b *backend) load(ctx context.Context, name string) (Record, Version, observation, error) {
+	b.mu.Lock()
+	f := b.followers[name]
+	b.mu.Unlock()
+	var before <-chan struct{}
+	if f != nil {
+		_, before = f.look()
+	}
 	r, v, err := b.store.Load(ctx, name)
 	if err != nil {
 		return Record{}, Absent, observation{}, err
@@ -111,11 +119,8 @@ func (b *backend) load(ctx context.Context, name string) (Record, Version, obser
 	if r.Name != name {
 		return Record{}, Absent, observation{}, fmt.Errorf("%w: %q is stored where %q belongs", driver.ErrMismatch, r.Name, name)
 	}
-	b.mu.Lock()
-	f := b.followers[name]
-	b.mu.Unlock()
 	if f != nil {
-		f.update(r)
+		f.update(r, before)
 	}
 	return r, v, b.seen.saw(r), nil
 }

@@ -68,9 +68,10 @@ func (t *ticket) wasHeld() bool {
 }
 
 // refused is the verdict of one that does not hold. Retry is for a watch that has gone silent: Wait
-// tells an end that was observed by itself.
+// tells an end that was observed by itself. It is bounded, since twice a TTL of centuries is no
+// duration.
 func (t *ticket) refused(r Record) driver.Verdict {
-	return driver.Verdict{Holder: r.Owner, Retry: jittered(2*max(r.TTL, t.session.opts.TTL) + t.session.backend.opts.Poll)}
+	return driver.Verdict{Holder: r.Owner, Retry: jittered(2*min(max(r.TTL, t.session.opts.TTL), 24*time.Hour) + t.session.backend.opts.Poll)}
 }
 
 // found is the verdict of one whose record is there: an earlier attempt was done, though its answer

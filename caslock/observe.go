@@ -26,7 +26,7 @@ type observation struct {
 
 // end is when the record is over if it stays as it is. The holder has counted its TTL from before
 // it sent what we have read, so from before first, on a clock that is at most 1 % slower than ours.
-func (o observation) end() time.Time { return o.first.Add(o.ttl + o.ttl/100) }
+func (o observation) end() time.Time { return o.first.Add(o.ttl).Add(o.ttl / 100) }
 
 // observations are the records of a backend's names that have a holder, as they were seen last. No
 // clock of another machine is in them.
@@ -137,7 +137,7 @@ func (f *follower) run(ctx context.Context) {
 				if r.Name == "" {
 					r.Name = f.name
 				}
-				f.update(r)
+				f.update(r, nil)
 			})
 			sleep(ctx, jittered(rewatch))
 			continue
@@ -162,10 +162,15 @@ func (f *follower) pause() time.Duration {
 // rewatch is the pause after a watch that broke.
 const rewatch = 100 * time.Millisecond
 
-// update tells those who follow, if the record is another one.
-func (f *follower) update(r Record) {
+// update tells those who follow, if the record is another one. before is what look gave before the
+// record was read; nil for a watch, which tells of the records in their order.
+func (f *follower) update(r Record, before <-chan struct{}) {
 	seen := f.backend.seen.saw(r)
 	f.mu.Lock()
+	if before != nil && before != f.news {
+		f.mu.Unlock()
+		return
+	}
 	same := f.loaded && f.record.identity() == r.identity()
 	f.loaded, f.record, f.seen = true, r, seen
 	if r.ID != "" {

@@ -47,7 +47,7 @@ func Decode(text []byte) (Record, error) {
 		return Record{}, fmt.Errorf("%w: what stands there is no record of hasp's", driver.ErrMismatch)
 	case e.Format > format:
 		return Record{}, fmt.Errorf("%w: the record has format %d, this build knows %d", driver.ErrMismatch, e.Format, format)
-	case e.Name == "" || e.Nonce == "" || e.ID != "" && e.TTL <= 0:
+	case e.Name == "" || e.Nonce == "" || e.ID != "" && e.TTL <= 0 || e.TTL > int64(driver.Forever/time.Millisecond):
 		return Record{}, fmt.Errorf("%w: the record lacks what each of hasp's has", driver.ErrMismatch)
 	}
 	return Record{

@@ -400,7 +400,7 @@ func TestDeleted(t *testing.T) {
 func TestGarbage(t *testing.T) {
 	good := string(caslock.Record{Name: "a", ID: "x", TTL: ttl, Nonce: "n"}.Encode())
 	for _, text := range []string{"", "hello", "{}", "[]", `{"holder":"me"}`, strings.Replace(good, `"hasp":1`, `"hasp":2`, 1),
-		strings.Replace(good, `"ttl_ms":10000`, `"ttl_ms":0`, 1), strings.Replace(good, `"nonce":"n"`, `"nonce":""`, 1)} {
+		strings.Replace(good, `"ttl_ms":10000`, `"ttl_ms":0`, 1), strings.Replace(good, `"ttl_ms":10000`, `"ttl_ms":9223372036855`, 1), strings.Replace(good, `"nonce":"n"`, `"nonce":""`, 1)} {
 		if r, err := caslock.Decode([]byte(text)); !errors.Is(err, driver.ErrMismatch) {
 			t.Errorf("%q is %+v, %v", text, r, err)
 		}

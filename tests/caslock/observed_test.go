@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -121,5 +122,91 @@ func TestWatchTellsAnEnd(t *testing.T) {
 		}
 		cancel()
 		<-ended
+	})
+}
+
+// A TTL of centuries, in which a sum with it is no duration any more, is held as well, and waited for.
+func TestLongestTTL(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, c *contents, open func(*contents, *line) caslock.Store) {
+		b := caslock.New(open(c, &line{}), nil)
+		holder, err := hasp.New(b, hasp.WithTTL(driver.Forever-time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer holder.Close()
+		other := connect(t, c, open, nil)
+		lease, err := holder.Mutex("a").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
+			t.Errorf("a try: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*ttl)
+		defer cancel()
+		if _, err := other.Mutex("a").Lock(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a wait: %v", err)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// overtaken has a read that a caller marks as late answered after a watch has told of a free record.
+type overtaken struct {
+	numbered
+	freed chan struct{}
+}
+
+type late struct{}
+
+func (o overtaken) Load(ctx context.Context, name string) (caslock.Record, caslock.Version, error) {
+	r, v, err := o.numbered.Load(ctx, name)
+	if ctx.Value(late{}) != nil {
+		<-o.freed
+	}
+	return r, v, err
+}
+
+func (o overtaken) Watch(ctx context.Context, name string, changed func(caslock.Record, caslock.Version)) error {
+	return o.numbered.Watch(ctx, name, func(r caslock.Record, v caslock.Version) {
+		if changed(r, v); r.ID == "" {
+			close(o.freed)
+		}
+	})
+}
+
+// A read that a watch has overtaken does not hide from a waiter that the lock is free: the watch
+// tells that once.
+func TestOvertakenRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, freed := newContents(), make(chan struct{})
+		holder := connect(t, c, kinds["Numbered"], nil)
+		other := connect(t, c, func(c *contents, l *line) caslock.Store {
+			return overtaken{numbered{hashed{c, l}}, freed}
+		}, nil)
+		lease, err := holder.Mutex("a").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan time.Time)
+		go func() {
+			defer close(got)
+			if _, err := other.Mutex("a").Lock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			got <- time.Now()
+		}()
+		time.Sleep(time.Second)
+		go other.Inspect(context.WithValue(t.Context(), late{}, true), "a")
+		time.Sleep(time.Second)
+		began := time.Now()
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := (<-got).Sub(began); took > time.Second {
+			t.Errorf("the next one has it after %s", took)
+		}
 	})
 }
