@@ -68,7 +68,7 @@ func record(l *coordination.Lease) (caslock.Record, error) {
 	}
 	holder := value(l.Spec.HolderIdentity)
 	switch {
-	case holder != "" && holder == identityMark+r.ID:
+	case r.ID != "" && holder == identityMark+r.ID:
 		return r, nil
 	case holder == "" && r.ID == "":
 		r.Renewed = value(l.Spec.RenewTime).Time

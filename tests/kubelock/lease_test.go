@@ -136,6 +136,10 @@ func TestForeignLeases(t *testing.T) {
 	c.create(t, ns, "nil", object{"leaseDurationSeconds": 3600, "renewTime": stamp(time.Now())})
 	c.create(t, ns, "empty", object{"holderIdentity": "", "leaseDurationSeconds": 3600, "renewTime": stamp(time.Now())})
 	c.create(t, ns, "untouched", object{"holderIdentity": ""})
+	c.create(t, ns, "mark", object{"holderIdentity": "hasp/", "leaseDurationSeconds": 3600, "renewTime": stamp(time.Now())})
+	if _, err := client.Mutex("mark").TryLock(testkit.Context(t)); !errors.Is(err, hasp.ErrBusy) {
+		t.Errorf("a holder whose identity is our mark without an ID: %v", err)
+	}
 	for _, name := range []string{"nil", "empty"} {
 		l, err := client.Mutex(name).TryLock(testkit.Context(t))
 		if err != nil {
