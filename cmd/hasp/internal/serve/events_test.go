@@ -126,6 +126,41 @@ func TestWaitEndsByEvents(t *testing.T) {
 	}
 }
 
+// tellsAtOnce has Wait tell, some times, that another is held now.
+type tellsAtOnce struct {
+	driver.Ticket
+	left atomic.Int32
+}
+
+func (t *tellsAtOnce) Wait(ctx context.Context) (driver.Verdict, error) {
+	if n := t.left.Add(-1); n > 0 {
+		return driver.Verdict{Holder: fmt.Sprintf(`another %d`, n)}, nil
+	}
+	<-ctx.Done()
+	return driver.Verdict{}, ctx.Err()
+}
+
+// A request that no longer waits is answered with what it has learned itself: what the server hears
+// from then on is told by the events. The race detector sees it if the two share the answer.
+func TestAnswerBesideNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := with(t, serve.Options{Store: ticketStore{memlock.New().Backend(), func(t driver.Ticket, _ driver.Request) driver.Ticket {
+			tells := &tellsAtOnce{Ticket: t}
+			tells.left.Store(10)
+			return tells
+		}}})
+		c.open(time.Minute)
+		c.lock("1000", "a")
+		for n := range 500 {
+			var l httpapi.Lock
+			c.want(200, "PUT", fmt.Sprintf("/v1/locks/%d", n+1), httpapi.Acquire{Name: "a"}, &l)
+			if l.State != httpapi.Waiting || strings.Contains(l.Holder, "another") {
+				t.Fatalf("answered %+v", l)
+			}
+		}
+	})
+}
+
 // A client with many waiting locks has one request open, and is granted each.
 func TestOneOpenRequest(t *testing.T) {
 	_, addr := start(t, serve.Options{Store: memlock.New().Backend()})

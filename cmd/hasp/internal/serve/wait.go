@@ -68,8 +68,9 @@ func (s *session) acquire(client context.Context, l *lock, wait time.Duration) (
 		u.release()
 		return httpapi.Lock{}, context.Cause(client)
 	}
+	answer := w.answer // what follow learns from here on is told by the events
 	s.server.background.Go(w.follow)
-	return w.answer, nil
+	return answer, nil
 }
 
 // follow waits for as long as no request does, and has the session's events tell what comes of it.
