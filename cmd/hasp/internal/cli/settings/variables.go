@@ -62,7 +62,7 @@ func settable(f *pflag.Flag) bool {
 var conflicting = map[string][]string{
 	"wait": {"no-wait", "force"}, "no-wait": {"wait"},
 	"busy-code": {"skip-ok"}, "skip-ok": {"busy-code"},
-	"shared": {"permits"}, "permits": {"shared"},
+	"shared": {"permits", "slots"}, "permits": {"shared", "slots"},
 	"quiet": {"verbose"}, "verbose": {"quiet"},
 }
 
