@@ -51,9 +51,10 @@ func TryLockAny(ctx context.Context, locks ...Locker) (*Lease, error) {
 func lockAny(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {
 	parts, err := partsOf(ctx, locks)
 	var once []Locker
-	for i, p := range parts {
-		if !slices.ContainsFunc(parts[:i], p.same) {
-			once = append(once, p.Locker)
+	seen := map[string]bool{}
+	for _, p := range parts {
+		if !seen[p.name] {
+			seen[p.name], once = true, append(once, p.Locker)
 		}
 		if p.cfg.deadlock > 0 {
 			err = errAnyDeadlock
@@ -69,14 +70,17 @@ var errAnyDeadlock = fmt.Errorf("%w: FailOnDeadlock is for a caller that waits f
 
 // choose takes one of the locks, the first that is free.
 func choose(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {
-	if !wait {
-		return tryEach(ctx, locks)
-	}
-	if len(locks) == 1 { // no choice, and so in a deadlock like others
+	if wait && len(locks) == 1 { // no choice, and so in a deadlock like others
 		return locks[0].Lock(ctx)
 	}
-	h, who := holderOf(ctx), &choice{ctx: ctx}
+	h, who, caller := holderOf(ctx), &choice{ctx: ctx}, ctx
 	ctx = context.WithValue(ctx, leaseKey{}, who)
+	if !wait { // the last refusal is that of the call, and told
+		if l, err := tryEach(ctx, locks[:len(locks)-1]); l != nil || err != nil && !taken(err) {
+			return l, err
+		}
+		return locks[len(locks)-1].TryLock(caller)
+	}
 	for ; ; who.waited = true {
 		l, err := tryEach(ctx, locks)
 		if !taken(err) {

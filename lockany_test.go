@@ -40,9 +40,16 @@ func TestLockAny(t *testing.T) {
 		for _, name := range names {
 			held = append(held, lock(t, other, name))
 		}
+		// A try that finds nothing has failed once, and those that were busy before a free one have not.
 		_, err := hasp.TryLockAny(t.Context(), mutexes(c, names...)...)
 		wantErr(t, err, hasp.ErrBusy)
-		rec.take()
+		free, err := hasp.TryLockAny(t.Context(), mutexes(c, "a", "b", "free")...)
+		if err != nil || free.Name() != "free" {
+			t.Fatal(free, err)
+		}
+		if kinds, _ := rec.take(); !slices.Equal(kinds, []hasp.EventKind{hasp.EventFailed, hasp.EventAcquired}) {
+			t.Errorf("events of tries: %v", kinds)
+		}
 
 		got := anyLater(t.Context(), mutexes(c, "a", "b", "c", "b")...)
 		synctest.Wait()
@@ -258,6 +265,22 @@ func TestLockAnyOfOne(t *testing.T) {
 		}
 		cancel()
 	})
+}
+
+// As many locks as the largest pool has are not compared with each other, which took half a minute.
+func TestLockAnyOfThousands(t *testing.T) {
+	_, c, _ := pair(t)
+	var locks []hasp.Locker
+	for i := range 1 << 16 {
+		locks = append(locks, c.Mutex(fmt.Sprint(i)))
+	}
+	began := time.Now()
+	if l, err := hasp.LockAny(t.Context(), append(locks, locks...)...); err != nil || l.Name() != "0" {
+		t.Error(l, err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
 }
 
 // Bad input is refused before any I/O, and one lock that cannot be had fails the call.
