@@ -29,8 +29,8 @@ func TestUse(t *testing.T) {
 	if _, err := run(dir, "go", "mod", "init", "example.com/user"); err != nil {
 		t.Fatal(err)
 	}
-	if err := use(&bytes.Buffer{}, dir, []string{"redis"}); err == nil || !strings.Contains(err.Error(), "redislock") {
-		t.Errorf("a module that there is not: %v", err)
+	if err := use(&bytes.Buffer{}, dir, []string{"filelock"}); err == nil || !strings.Contains(err.Error(), "redislock") || !strings.Contains(err.Error(), "hasp's") {
+		t.Errorf("a package, and no module: %v", err)
 	}
 	var said bytes.Buffer
 	if err := use(&said, dir, []string{"redislock/goredis"}); err != nil {
@@ -48,6 +48,23 @@ func TestUse(t *testing.T) {
 		}
 		if command[0] == "run" && !strings.Contains(out, "only one of us is here") {
 			t.Errorf("the program says %q", out)
+		}
+	}
+}
+
+// A clone in the user's repository is named by a path that every checkout of it has.
+func TestUseSubmodule(t *testing.T) {
+	clone, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(clone)
+	for from, want := range map[string]string{
+		filepath.Dir(clone): "./" + filepath.Base(clone),
+		t.TempDir():         filepath.ToSlash(clone),
+	} {
+		if got, err := cloneFrom(from); got != want || err != nil {
+			t.Errorf("from %s: %q, %v; want %q", from, got, err, want)
 		}
 	}
 }
