@@ -61,12 +61,12 @@ func lockAny(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("hasp: lock any: %w", err)
+		return nil, fmt.Errorf("hasp: %w", err)
 	}
 	return choose(ctx, once, wait)
 }
 
-var errAnyDeadlock = fmt.Errorf("%w: FailOnDeadlock is for a caller that waits for one lock", ErrInvalidOption)
+var errAnyDeadlock = fmt.Errorf("lock any: %w: FailOnDeadlock is for a caller that waits for one lock", ErrInvalidOption)
 
 // choose takes one of the locks, the first that is free.
 func choose(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {

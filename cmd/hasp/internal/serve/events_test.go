@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -200,4 +201,29 @@ func TestOneOpenRequest(t *testing.T) {
 	if most.Load() > 2 || waits.Load() != 0 { // the next is sent while the end of the one before is noted
 		t.Errorf("%d requests for events were open at once, and %d waited for a lock", most.Load(), waits.Load())
 	}
+}
+
+// A client that closes gives up its request for news. That is no failure of the store's, so it is
+// no 502 to those who watch the log and the metrics.
+func TestClientGoneIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := with(t, serve.Options{})
+		c.open(time.Minute)
+		ctx, gone := context.WithCancel(t.Context())
+		q := httptest.NewRequestWithContext(ctx, "GET", "http://localhost/v1/session/events?wait_ms=30000", nil)
+		q.Header.Set(httpapi.SessionHeader, c.session)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.ServeHTTP(httptest.NewRecorder(), q)
+		}()
+		synctest.Wait()
+		gone()
+		<-ended
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/metrics", nil))
+		if counted := w.Body.String(); !strings.Contains(counted, `{route="GET /v1/session/events",status="499"} 1`) || strings.Contains(counted, "502") {
+			t.Error(counted)
+		}
+	})
 }

@@ -246,6 +246,9 @@ func withoutAddresses(text string) string {
 // note counts an answer, and logs it. The log has no header, no body and no query: sessions and
 // tokens are in the first, and the names of locks in the others.
 func (s *Server) note(r *reply, q *http.Request, began time.Time) {
+	if r.status == http.StatusBadGateway && q.Context().Err() != nil {
+		r.status = 499 // as in nginx: the client has gone, and no store has failed
+	}
 	s.measured.request(cmp.Or(q.Pattern, "none"), r.status)
 	if !s.o.Log.Enabled(context.Background(), slog.LevelInfo) {
 		return
