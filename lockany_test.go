@@ -21,6 +21,16 @@ func mutexes(c *hasp.Client, names ...string) (locks []hasp.Locker) {
 	return locks
 }
 
+// A refusal names the lock that it is about as Lock does: hasp run takes one lock by LockAny, too.
+func TestLockAnyRefusedAsLock(t *testing.T) {
+	_, c, _ := pair(t)
+	_, one := c.Mutex("").Lock(t.Context())
+	_, any := hasp.LockAny(t.Context(), c.Mutex(""))
+	if one == nil || any == nil || any.Error() != one.Error() {
+		t.Errorf("%v, and of LockAny %v", one, any)
+	}
+}
+
 // anyLater is lockLater for LockAny.
 func anyLater(ctx context.Context, locks ...hasp.Locker) <-chan result {
 	ch := make(chan result, 1)
