@@ -162,8 +162,8 @@ func (f *follower) pause() time.Duration {
 // rewatch is the pause after a watch that broke.
 const rewatch = 100 * time.Millisecond
 
-// update tells those who follow, if the record is another one. before is what look gave before the
-// record was read; nil for a watch, which tells of the records in their order.
+// update tells those who follow, if the record is another one. before is the answer of look before
+// the record was read; nil for a watch, which tells of the records in their order.
 func (f *follower) update(r Record, before <-chan struct{}) {
 	seen := f.backend.seen.saw(r)
 	f.mu.Lock()
