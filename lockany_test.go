@@ -50,7 +50,7 @@ func TestLockAny(t *testing.T) {
 		for _, name := range names {
 			held = append(held, lock(t, other, name))
 		}
-		// A try that finds nothing has failed once, and those that were busy before a free one have not.
+		// A try that finds nothing has failed once; those busy before a free one have not.
 		_, err := hasp.TryLockAny(t.Context(), mutexes(c, names...)...)
 		wantErr(t, err, hasp.ErrBusy)
 		free, err := hasp.TryLockAny(t.Context(), mutexes(c, "a", "b", "free")...)

@@ -108,10 +108,10 @@ func (q *acquisition) checkNested(ctx context.Context) (err error) {
 }
 
 // bounded is ctx with the end of the wait. A try also ends when the store does not answer, but that
-// is not a busy lock.
+// is not a busy lock; one of many locks asks for each.
 func (q *acquisition) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if q.flags.noWait {
-		return context.WithTimeout(ctx, answerBound)
+		return context.WithTimeout(ctx, answerBound*time.Duration(1+len(q.names)/100))
 	}
 	return waitUntil(ctx, q.until)
 }
