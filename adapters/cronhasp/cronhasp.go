@@ -8,7 +8,8 @@
 // Give MinHold a time that is longer than the difference of the machines' clocks and shorter than
 // the job's interval: otherwise a machine whose clock is late finds the lock free again, and runs
 // a short job a second time. Jobs of cron have no context: a job that must stop at a loss takes its
-// lock itself, with hasp.Client.Do.
+// lock itself, with hasp.Client.Do. At the end wait for <-c.Stop().Done() before hasp.Client.Close:
+// a run that is under way, or still has MinHold to wait for, releases its lock.
 package cronhasp
 
 import (
