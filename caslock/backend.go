@@ -203,6 +203,9 @@ func (b *backend) heldOf(ctx context.Context, names []string, yield func(string)
 			var o observation
 			var r Record
 			r, _, o, failed[i] = b.load(ctx, names[i])
+			if errors.Is(failed[i], driver.ErrMismatch) { // another program's: it hides no lock of ours
+				failed[i] = nil
+			}
 			seen[i] = view{true, r, o}
 			return ctx.Err() == nil
 		})

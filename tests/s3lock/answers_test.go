@@ -1,13 +1,17 @@
 package s3lock_test
 
 import (
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/hasplock/hasp/caslock"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/testkit"
 )
@@ -29,6 +33,52 @@ func spoiled(t *testing.T) (*server, *atomic.Int64) {
 			w.WriteHeader(n)
 		})
 	}), status
+}
+
+// Objects that are no records of this format are refused as locks and left as they are; a list
+// has the others.
+func TestForeignObjects(t *testing.T) {
+	s := serve(t, nil)
+	b := open(t, s.url("x"))
+	session := testkit.Session(t, b, time.Minute, func(id string, err error) { t.Errorf("%s is gone: %v", id, err) })
+	testkit.Held(t, session.Ticket(testkit.Request("held")))
+	later := strings.Replace(string(caslock.Record{Name: "later", ID: "x", TTL: time.Minute, Nonce: "n"}.Encode()), `"hasp":1`, `"hasp":2`, 1)
+	texts := map[string]string{"readme": "hello", "later": later}
+	object := func(name, method, text string) string {
+		r, err := http.NewRequestWithContext(t.Context(), method, s.URL+"/locks/x/"+name, strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		if err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s, %v", name, answer.Status, err)
+		}
+		return string(body)
+	}
+	for name, text := range texts {
+		object(name, http.MethodPut, text)
+	}
+	var names []string
+	err := b.(driver.Namer).Names(t.Context(), "", func(name string) bool {
+		names = append(names, name)
+		return true
+	})
+	if err != nil || !slices.Equal(names, []string{"held"}) {
+		t.Errorf("listed are %q, %v", names, err)
+	}
+	for name, text := range texts {
+		if _, err := session.Ticket(testkit.Request(name)).Enqueue(t.Context()); !errors.Is(err, driver.ErrMismatch) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if now := object(name, http.MethodGet, ""); now != text {
+			t.Errorf("%s is %q now", name, now)
+		}
+	}
 }
 
 // A write that was done and is answered by an error of the server is sent once, and found when it
