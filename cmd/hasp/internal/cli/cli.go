@@ -150,9 +150,10 @@ you already have.
 }
 
 func suggestion(cmd *cobra.Command, arg string) string {
-	cmd.SuggestionsMinimumDistance = 2
-	if s := cmd.SuggestionsFor(arg[:min(len(arg), 20)]); len(s) > 0 { // a longer word is not a mistyped verb
-		return " (did you mean " + s[0] + "?)"
+	for cmd.SuggestionsMinimumDistance = range 3 { // the nearest: ls is two from every word of two letters
+		if s := cmd.SuggestionsFor(arg[:min(len(arg), 20)]); len(s) > 0 { // a longer word is not a mistyped verb
+			return " (did you mean " + s[0] + "?)"
+		}
 	}
 	return ""
 }
