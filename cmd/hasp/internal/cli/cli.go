@@ -170,6 +170,9 @@ func with(read func(cmd *cobra.Command, args []string) (string, error), do func(
 }
 
 func noWord(cmd *cobra.Command, args []string) (string, error) {
+	if len(args) > 0 && strings.Contains(args[0], "://") {
+		return "", exit.Usage("the store is named by --store: %s", cmd.UseLine())
+	}
 	if len(args) > 0 {
 		return "", exit.Usage("%s takes no arguments: %s", cmd.Name(), cmd.UseLine())
 	}
