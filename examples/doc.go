@@ -5,7 +5,7 @@
 //	inventory  stock in PostgreSQL, with the lock's token checked by the database
 //	leader     an HTTP server: one leads, the others redirect to it
 //	workers    a pool of workers on all machines, with no more than n jobs at once
-//	driver     a driver for another store (a module apart)
+//	driver     a driver for another store
 //	keyvalue   locks in any store that can replace a value if it has not changed, by package caslock
 //
 // They run on a directory of this machine, or on the store that -store or HASP_STORE names:
