@@ -96,7 +96,7 @@ func (c *Client) enter(ctx context.Context, r *request) (l *Lease, err error) {
 // a restart of the server, for as long as its context lets it.
 func (c *Client) inQueue(ctx context.Context, r *request) (*Lease, error) {
 	var b backoff
-	for queued, goneAgain := waited(ctx), 0; ; {
+	for queued, goneAgain := false, 0; ; {
 		s, err := c.session(ctx)
 		if err == nil {
 			var l *Lease
@@ -107,6 +107,7 @@ func (c *Client) inQueue(ctx context.Context, r *request) (*Lease, error) {
 			}
 			queued = queued || q
 		}
+		queued = queued || waited(ctx)
 		gone := errors.Is(err, driver.ErrGone)
 		if gone {
 			goneAgain++
@@ -161,6 +162,9 @@ func (s *session) attempt(caller context.Context, r *request) (_ *Lease, queued 
 	for err == nil && !v.Held && !r.noWait {
 		if !queued {
 			queued = true
+			if c, ok := holderOf(caller).(*choice); ok {
+				c.waited.Store(true)
+			}
 			s.client.event(Event{Kind: EventWaiting, Context: caller, Name: r.name, Place: v.Place})
 			if r.deadlock > 0 && (len(r.holds) > 0 || caller.Value(leaseKey{}) != nil) {
 				go s.client.watchDeadlock(ctx, e.id, r.deadlock, cancel) // ends with ctx

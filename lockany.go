@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -81,7 +82,7 @@ func choose(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {
 		}
 		return locks[len(locks)-1].TryLock(caller)
 	}
-	for ; ; who.waited = true {
+	for ; ; who.waited.Store(true) {
 		l, err := tryEach(ctx, locks)
 		if !taken(err) {
 			return l, err
@@ -176,14 +177,14 @@ func giveBackRest(n int, next func() *Lease) {
 // queues says so, since such a waiter is in no certain deadlock.
 type choice struct {
 	ctx    context.Context
-	waited bool // in queues that it has left to look again; written while no request is under way
+	waited atomic.Bool // in one of the queues, or for a turn to enter it
 }
 
-// waited reports that the caller with ctx has stood in queues, and so outlasts an outage of the
-// store also where it looks again.
+// waited reports that the caller with ctx has stood in another queue, and so outlasts an outage of
+// the store also where it enters the next, or looks again.
 func waited(ctx context.Context) bool {
 	c, ok := holderOf(ctx).(*choice)
-	return ok && c.waited
+	return ok && c.waited.Load()
 }
 
 func (*choice) find(*Client, *request) *Lease { return nil }
