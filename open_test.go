@@ -56,6 +56,10 @@ func TestOpenRefuses(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `"tlt"`) {
 		t.Errorf("the mistyped parameter is not named: %v", err)
 	}
+	_, err = hasp.Open(t.Context(), "redis://h")
+	if err == nil || !strings.Contains(err.Error(), "hasp/redislock") {
+		t.Errorf("the import that is missing is not named: %v", err)
+	}
 }
 
 func TestOptions(t *testing.T) {

@@ -39,7 +39,8 @@ func ParseURL(storeURL string, schemes ...string) (*url.URL, error) {
 	}
 	scheme, rest, found := strings.Cut(storeURL, ":")
 	if !found || !slices.Contains(schemes, scheme) || Lookup(scheme) == nil {
-		return nil, fmt.Errorf("%w: the store must be a URL that begins with one of %s (is the driver's package imported?)", ErrInvalid, listed(schemes))
+		return nil, fmt.Errorf("%w: the store must be a URL that begins with one of %s (is the driver's package imported? github.com/hasplock/hasp/redislock for redis:, say)",
+			ErrInvalid, listed(schemes))
 	}
 	u, err := SplitURL(storeURL)
 	if err != nil {
