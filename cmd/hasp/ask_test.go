@@ -29,3 +29,12 @@ func TestRequestsAreSaid(t *testing.T) {
 		}
 	}
 }
+
+// A store without a queue is not said to wait for its holder, and what remains is.
+func TestNoPlaceForRequests(t *testing.T) {
+	store := with(t, backends.SharedRedis(t).URL(), "strategy=setnx")
+	code, out, errOut := hasp(t, store, "run", "--pass-credentials", "deaf", "--", "sh", "-c", `hasp release --reason hotfix deaf; test $? = 78`)
+	if code != 0 || strings.Contains(errOut, "this waits") || !strings.Contains(errOut, "to take the lock away: hasp release --force") || !strings.Contains(errOut, "not supported") {
+		t.Errorf("%d, %s%s", code, out, errOut)
+	}
+}

@@ -220,7 +220,7 @@ func (a *app) askHolder(name string, f *releaseFlags) error {
 	defer cancel()
 	a.tell("asking: " + view.HeldBy(q, isMe, time.Now()))
 	if len(q.Holders) > 0 {
-		a.tell(listening(q))
+		a.tell(listening(q, client.Traits().FIFO))
 	}
 	note := strings.ToValidUTF8(f.reason[:min(len(f.reason), 100)], "") // no half of a character
 	lease, err := queues.Lock(wctx, client, q, hasp.AskHolder(f.reason), hasp.Note("release: "+note))
@@ -236,12 +236,15 @@ func (a *app) askHolder(name string, f *releaseFlags) error {
 	return a.printRelease(client, f, releaseLine{Event: "released", Name: name})
 }
 
-// listening says whether the holders are told of a request, and what remains if they do not comply.
-func listening(q hasp.Queue) string {
+// listening says whether the holders are told of a request, which stands in a queue, and what remains
+// if they do not comply.
+func listening(q hasp.Queue, queue bool) string {
 	deaf := slices.DeleteFunc(slices.Clone(q.Holders), func(h hasp.Entry) bool { return h.Owner.Listens })
 	h := q.Holders[0]
 	force := fmt.Sprintf("; to take the lock away: hasp release --force --holder %s --reason WHY %s", view.Clean(h.ID), view.Clean(q.Name))
 	switch {
+	case !queue: // and the lock itself refuses
+		return "this store has no place for a request" + force
 	case len(deaf) == 0:
 		return "the holder listens to requests, and decides" + force
 	case len(deaf) < len(q.Holders):
