@@ -63,6 +63,7 @@ type backend struct {
 	done    context.Context
 	finish  context.CancelFunc
 	running sync.WaitGroup // goroutines that Close waits for
+	closing sync.Mutex     // held while one is begun, or Close begins
 
 	mu        sync.Mutex
 	followers map[string]*follower
@@ -309,9 +310,20 @@ func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 // Warnings has none.
 func (b *backend) Warnings(context.Context) ([]driver.Finding, error) { return nil, nil }
 
+// inBackground runs f, for which Close waits. A WaitGroup that is waited for takes no more.
+func (b *backend) inBackground(f func()) {
+	b.closing.Lock()
+	defer b.closing.Unlock()
+	if b.done.Err() == nil {
+		b.running.Go(f)
+	}
+}
+
 // Close ends what is running, and the store.
 func (b *backend) Close() error {
+	b.closing.Lock()
 	b.finish()
+	b.closing.Unlock()
 	b.running.Wait()
 	return b.store.Close()
 }

@@ -114,7 +114,7 @@ func (b *backend) follow(name string) (f *follower, leave func()) {
 		f = &follower{backend: b, name: name, stop: stop, news: make(chan struct{})}
 		f.expiry = time.AfterFunc(time.Hour, f.tell)
 		b.followers[name] = f
-		b.running.Go(func() { f.run(ctx) })
+		b.inBackground(func() { f.run(ctx) })
 	}
 	f.users++
 	return f, func() {

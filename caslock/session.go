@@ -133,7 +133,7 @@ func (s *session) sweep(now time.Time) {
 	if !due {
 		return
 	}
-	b.running.Go(func() {
+	b.inBackground(func() {
 		type old struct {
 			name string
 			v    Version

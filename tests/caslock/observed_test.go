@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -209,4 +210,20 @@ func TestOvertakenRead(t *testing.T) {
 			t.Errorf("the next one has it after %s", took)
 		}
 	})
+}
+
+// A backend may be closed while a name begins to be followed: the race detector tells.
+func TestCloseBesideWatch(t *testing.T) {
+	for range 1000 {
+		b := caslock.New(kinds["Hashed"](newContents(), nil), nil)
+		ended := make(chan error)
+		go func() { ended <- b.(driver.Watcher).Watch(t.Context(), "a", func() {}) }()
+		time.Sleep(rand.N(50 * time.Microsecond))
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; !errors.Is(err, driver.ErrClosed) {
+			t.Fatalf("a watch of a closed backend: %v", err)
+		}
+	}
 }
