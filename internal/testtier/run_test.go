@@ -11,7 +11,8 @@ import (
 	"github.com/hasplock/hasp/internal/testtier"
 )
 
-// module is one with a test of each kind. Its testtier is a stand-in: run.sh reads the calls.
+// module is one with a test of each kind. Its testtier is a stand-in, for run.sh reads the calls, in
+// this file too: so they are written LONG.
 const module = `package m
 
 import "testing"
@@ -29,7 +30,7 @@ var testtier tier
 func TestShort(t *testing.T) {}
 
 func TestCrowd(t *testing.T) {
-	testtier.Long(t) // with a reason
+	LONG(t) // with a reason
 }
 `
 
@@ -38,6 +39,7 @@ func run(t *testing.T, text, script string, args ...string) (string, int) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"go.mod": "module example.com/m\n\ngo 1.26.0\n", "m_test.go": text} {
+		text = strings.ReplaceAll(text, "LONG", "testtier"+".Long")
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -92,10 +94,10 @@ func TestFailures(t *testing.T) {
 		`func TestHangs(t *testing.T) { select {} }`:                                                                  "test timed out after 3s",
 		`func TestBuild(t *testing.T) { undefined() }`:                                                                "undefined: undefined",
 		`func TestExit(t *testing.T) { println("going"); panic("gone") }`:                                             "gone",
-		`func TestCases(t *testing.T) { t.Run("many", func(t *testing.T) { t.Log("x"); testtier.Long(t) }) }`:         "may only be the first statement",
+		`func TestCases(t *testing.T) { t.Run("many", func(t *testing.T) { t.Log("x"); LONG(t) }) }`:                  "may only be the first statement",
 	} {
 		tier := "test"
-		if strings.Contains(body, "testtier") {
+		if strings.Contains(body, "LONG") {
 			tier = "long"
 		}
 		out, code := run(t, module+body+"\n", "run.sh", tier, "-count=1", "-timeout=3s", "./...")
