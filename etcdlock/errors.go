@@ -96,8 +96,7 @@ var cures = []struct{ words, cure string }{
 	{"handshake failed: EOF", "does the server speak TLS? If not, take tls, ca and cert out of the URL"},
 	{"not look like a TLS handshake", "the server does not speak TLS: take tls, ca and cert out of the URL"},
 	{"looked like an HTTP/1.1 header", "this is a web server, and not etcd's client port"},
-	{"server preface: EOF", demandsTLS},
-	{"broken pipe", demandsTLS},
+	{"EOF", demandsTLS},
 	{"server preface: read tcp", "no answer came: wrong address, or a firewall?"},
 	{"no answer within", "wrong address, or a firewall?"},
 }
@@ -106,7 +105,7 @@ const demandsTLS = "does the server demand TLS, or a client's certificate? Then 
 
 // hungUp is how an end of the connection reads when the server had not read all that was sent: the
 // system then answers with a reset, before or after the server's last words. It means EOF too.
-var hungUp = regexp.MustCompile(`read tcp \S+ read: connection reset by peer`)
+var hungUp = regexp.MustCompile(`(read|write) tcp \S+ (read|write): (connection reset by peer|broken pipe)`)
 
 func cure(err error) string {
 	said := hungUp.ReplaceAllString(err.Error(), "EOF")
