@@ -19,9 +19,11 @@ FUZZTIME ?= 10s
 
 # One for the core and one for each client library, so that a user's go.sum has only what is asked for.
 # Not the Kubernetes API server: its hundreds of modules take minutes, and only make test-kube builds it.
-MODULES := $(filter-out internal/backends/kubeserver,$(patsubst %/,%,$(dir $(wildcard go.mod */go.mod */*/go.mod internal/*/*/go.mod))))
+MODULES := $(filter-out internal/backends/kubeserver,$(patsubst %/,%,$(dir $(wildcard go.mod */go.mod */*/go.mod internal/*/*/go.mod */internal/*/go.mod))))
+# Its schedules go one after the other, so that the race detector would only make them fewer.
+SIMULATION := redislock/internal/simulation
 # What make test runs: all but those whose tests make test-long and make interop run.
-TESTED  := $(filter-out dev examples internal/%,$(MODULES))
+TESTED  := $(filter-out dev examples internal/% $(SIMULATION),$(MODULES))
 PKGS    ?= ./... $(patsubst %,./%/...,$(filter-out .,$(TESTED)))
 # What make quick runs: neither a store's client nor the command, which take minutes to build and to test.
 QUICK   := ./... ./tests/caslock ./tests/filelock ./tests/memlock
@@ -33,17 +35,17 @@ help: ## list the targets
 # With the flags of go run, so that neither compiles again what the other has.
 .PHONY: build
 build: ## build the commands into bin/
-	go build -o bin/ ./cmd/hasp ./cmd/hasp/hasp-torture
+	go build -o bin/ ./cmd/hasp ./torture/hasp-torture
 
 .PHONY: install
 install: ## install the commands, static and small, below PREFIX (default /usr/local)
-	CGO_ENABLED=0 go build -trimpath -tags $(TAGS) -o bin/ ./cmd/hasp ./cmd/hasp/hasp-torture
+	CGO_ENABLED=0 go build -trimpath -tags $(TAGS) -o bin/ ./cmd/hasp ./torture/hasp-torture
 	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin bin/hasp bin/hasp-torture
 
 # The same commit makes the same bytes.
 .PHONY: release
-release: ## make the files of a release in dist/: binaries, archives, .deb, SBOM, checksums (VERSION=v1.2.3)
-	GOWORK=off go -C dev/packaging run . -root ../.. -out $(CURDIR)/dist -version '$(VERSION)' $(if $(PLATFORMS),-platforms $(PLATFORMS)) $(if $(MAINTAINER),-maintainer '$(MAINTAINER)')
+release: ## make the files of a release in dist/: binaries, archives, .deb, SBOM, provenance, checksums (VERSION=v1.2.3, whose tag must be checked out; SIGN=an OpenSSH key)
+	GOWORK=off go -C dev/packaging run . -root ../.. -out $(CURDIR)/dist -version '$(VERSION)' $(if $(PLATFORMS),-platforms $(PLATFORMS)) $(if $(MAINTAINER),-maintainer '$(MAINTAINER)') $(if $(SIGN),-sign '$(abspath $(SIGN))')
 
 .PHONY: quick
 quick: ## what needs no server and builds soon: the core, memlock, filelock, caslock, drivertest (1 minute)
@@ -57,6 +59,7 @@ servers:
 .PHONY: test
 test: servers ## every store on one topology, on real servers, with the race detector (8 minutes); REQUIRE_BACKENDS=1 fails where one is missing
 	internal/testtier/run.sh test $(TESTFLAGS) $(PKGS)
+	$(if $(filter file,$(origin PKGS)),cd $(SIMULATION) && go test -short ./...)
 
 .PHONY: steady
 steady: servers ## make test RUNS times (10) beside LOAD busy threads (0), the run DISK (0) beside heavy disk writing too; ends with the first that fails
@@ -64,18 +67,28 @@ steady: servers ## make test RUNS times (10) beside LOAD busy threads (0), the r
 
 .PHONY: test-long
 test-long: servers ## what make test leaves out: other strategies, topologies, clients and versions, long faults, crowds (15 minutes)
-	cd dev && go test -timeout 20m ./...
+	cd dev && GOWORK=off go test -timeout 20m ./...
 	cd examples && go test ./...
 	internal/testtier/run.sh long $(TESTFLAGS) $(PKGS)
+	$(if $(filter file,$(origin PKGS)),cd $(SIMULATION) && SIMULATE=$${SIMULATE:-10m} go test -timeout 60m ./...)
 
 .PHONY: test-all
 test-all: check test test-long interop test-kube ## all there is (1 hour; CI leaves test-kube out)
+
+# What takes longer than CI may. The versions of Go are the oldest that go.mod allows, and the newest.
+.PHONY: nightly
+nightly: test-all test-redis programs crowd ## test-all and what is longer still: all versions of Redis, random programs, a crowd, old peers, fuzzing, the oldest and newest Go (4 hours)
+	$(MAKE) interop VERSIONS=old
+	$(MAKE) fuzz FUZZTIME=1m
+	go test -race -count=1 -timeout 30m -run TestConformanceOnMoto ./tests/s3lock -moto
+	go test -count=1 -timeout 60m -run TestRelease ./internal/modules -toolchains "$$(GOWORK=off go list -m -f 'go{{.GoVersion}}'),$$(GOWORK=off go list -m -f 'go{{.Version}}' go@latest)"
 
 # The first is the one that Debian installs.
 .PHONY: test-redis
 test-redis: ## run the Redis drivers' tests on Redis 6.2, 7, 8 and on Valkey
 	@for v in "" 6.2 8 valkey; do echo "== HASP_REDIS=$$v"; \
-	  HASP_REDIS=$$v internal/testtier/run.sh all $(TESTFLAGS) ./redislock/... ./redislock/goredis/... ./tests/redislock ./tests/redlock || exit 1; done
+	  HASP_REDIS=$$v internal/testtier/run.sh all $(TESTFLAGS) ./redislock/... ./redislock/internal/tests/... ./tests/redislock ./tests/redlock ./tests/redisfence ./tests/goredis || exit 1; \
+	  (cd $(SIMULATION) && HASP_REDIS=$$v go test -count=1 -run 'Model|Conversions|Histories|Wait' ./...) || exit 1; done
 
 .PHONY: backends
 backends: ## install and build all servers that the tests and benchmarks start
@@ -95,25 +108,25 @@ crowd: servers ## 100,000 locks of one client on a Redis cluster, for ten TTLs (
 # In slices of a minute, whose verdicts are kept: the same command goes on where it was broken off.
 HASP_TORTURE_DIR ?= $(HOME)/.cache/hasp-torture
 .PHONY: torture
-torture: servers build ## hasp-torture on every store, 10 minutes each (FOR=1h), into dev/interop/campaign.json and docs/TORTURE.md; goes on with what HASP_TORTURE_DIR lacks; STORES=regexp: some, and no file
-	cd dev/interop && go run . campaign -torture ../../bin/hasp-torture -for '$(or $(FOR),10m)' -dir '$(HASP_TORTURE_DIR)' -parallel '$(or $(PARALLEL),2)' $(if $(STORES),-only '$(STORES)',-out campaign.json -page ../../docs/TORTURE.md)
+torture: servers build ## hasp-torture on every store, 10 minutes each (FOR=1h), into dev/interop/campaign.json and docs/TORTURE-RUNS.md; goes on with what HASP_TORTURE_DIR lacks; STORES=regexp: some, and no file
+	cd dev/interop && GOWORK=off go run . campaign -torture ../../bin/hasp-torture -for '$(or $(FOR),10m)' -dir '$(HASP_TORTURE_DIR)' -parallel '$(or $(PARALLEL),2)' $(if $(STORES),-only '$(STORES)',-out campaign.json -page ../../docs/TORTURE-RUNS.md)
 
 # The locks of others as adapters: interop has them.
 .PHONY: torture-peers
-torture-peers: build ## hasp-torture on other people's lock libraries, 40 s each (FOR=5m), into dev/interop/peers.json and docs/TORTURE.md; PEERS=regexp: only those anew
-	cd dev/interop && go run . peers -hasp ../../bin/hasp -torture ../../bin/hasp-torture -for '$(or $(FOR),40s)' -only '$(PEERS)' -out peers.json -page ../../docs/TORTURE.md
+torture-peers: build ## hasp-torture on other people's lock libraries, 40 s each (FOR=5m), into dev/interop/peers.json and docs/TORTURE-RUNS.md; PEERS=regexp: only those anew
+	cd dev/interop && GOWORK=off go run . peers -hasp ../../bin/hasp -torture ../../bin/hasp-torture -for '$(or $(FOR),40s)' -only '$(PEERS)' -out peers.json -page ../../docs/TORTURE-RUNS.md
 
 # Its own module: what it links and installs is no business of the library's users.
 .PHONY: test-kube
-test-kube: ## kubelock on a real Kubernetes API server, which is built first (5 minutes), 10 minutes
-	HASP_KUBE=1 go test -timeout 40m ./tests/kubelock
+test-kube: ## kubelock on a real Kubernetes API server, which is built first (5 minutes), 15 minutes; DISASTERS=1h: restored backups, ended namespaces, replaced tokens and the like for an hour
+	HASP_KUBE=1 go test -timeout 120m ./tests/kubelock $(if $(DISASTERS),-disasters $(DISASTERS))
 
 .PHONY: interop
 interop: ## contend with other people's lock libraries, in Go, Java, Python and Node (INTEROP="-only regexp"; VERSIONS=old: their old versions)
-	cd dev/interop && go run . $(if $(VERSIONS),-versions $(VERSIONS)) $(INTEROP)
+	cd dev/interop && GOWORK=off go run . $(if $(VERSIONS),-versions $(VERSIONS)) $(INTEROP)
 
 .PHONY: check
-check: build fmt-check tidy-check vet lint deps modules words ## all static checks: format, modules, vet, lint, dependency rules, plain English
+check: build fmt-check tidy-check vet lint deps modules api words ## all static checks: format, modules, vet, lint, dependency rules, API, plain English
 
 .PHONY: fmt-check
 fmt-check: ## fail if gofmt would change a file
@@ -140,8 +153,14 @@ deps: ## fail if a package imports what its list does not allow
 
 # That it builds alone, the checks before have shown: vet and lint do without go.work.
 .PHONY: modules
-modules: ## say what each module adds to its user's go.sum; fail if it is more than its libraries
+modules: ## say what each module adds to its user's go.sum; fail if it is more than its libraries, or if tests link other versions
+	go run ./internal/modules versions
 	go run ./internal/modules weigh
+
+.PHONY: api
+api: ## fail if what programs import, or the command's face, is not as in api/ and docs/COMMAND.md (UPDATE=1: it is meant)
+	go run ./internal/modules api $(if $(UPDATE),-update)
+	go test -count=1 -run 'TestFace|TestCommandPage' ./cmd/hasp/internal/cli $(if $(UPDATE),-update)
 
 .PHONY: words
 words: ## fail if a file has a phrase that plain English does without, or a comment over 100 columns
@@ -157,7 +176,7 @@ sizes: ## report files over 350 lines and functions over 60
 # What is measured as a whole goes into the documentation; a part is only printed.
 .PHONY: bench
 bench: ## measure beside floors and peers (STORE=redis,etcd SCENARIO=handover RUNS=3; LONG=1: growth to its end); without STORE and SCENARIO all, into docs/PERFORMANCE.md and dev/bench/RESULTS.md
-	cd dev/bench && REQUIRE_BACKENDS=1 go run . -store '$(or $(STORE),all)' -scenario '$(or $(SCENARIO),all)' -runs $(RUNS) $(if $(LONG),-long) $(if $(STORE)$(SCENARIO),,-out ../..)
+	cd dev/bench && GOWORK=off REQUIRE_BACKENDS=1 go run . -store '$(or $(STORE),all)' -scenario '$(or $(SCENARIO),all)' -runs $(RUNS) $(if $(LONG),-long) $(if $(STORE)$(SCENARIO),,-out ../..)
 
 .PHONY: microbench
 microbench: ## run the packages' own benchmarks (BENCH=regexp)

@@ -30,7 +30,7 @@ func (c *Client) acquire(ctx context.Context, r *request, err error) (*Lease, er
 	r.began = time.Now()
 	l, err := c.enter(ctx, r)
 	if err != nil && !withdrawn(ctx, err) {
-		c.event(r.told(Event{Kind: EventFailed, Context: ctx, Wait: time.Since(r.began), Err: err}))
+		c.event(r.describe(Event{Kind: EventFailed, Context: ctx, Wait: time.Since(r.began), Err: err}))
 	}
 	if err != nil {
 		return nil, c.wrap(ctx, r.op, r.name, err)
@@ -39,18 +39,18 @@ func (c *Client) acquire(ctx context.Context, r *request, err error) (*Lease, er
 	return l, nil
 }
 
-// begin tells of a new lease, and begins what lasts as long as it.
+// begin reports a new lease, and begins what lasts as long as it.
 func (c *Client) begin(ctx context.Context, r *request, l *Lease) {
 	if c.observed() {
-		c.event(r.told(Event{Kind: EventAcquired, Context: ctx, Token: l.Token(), Wait: l.since.at.Sub(r.began)}))
+		c.event(r.describe(Event{Kind: EventAcquired, Context: ctx, Token: l.Token(), Wait: l.since.At.Sub(r.began)}))
 	}
 	if r.revoked != nil {
 		go c.listen(l, r) // ends with the lease
 	}
 }
 
-// told adds to the event that ends an acquisition what was asked for.
-func (r *request) told(e Event) Event {
+// describe adds to the event that ends an acquisition what was asked for.
+func (r *request) describe(e Event) Event {
 	e.Name, e.Op, e.Units, e.Capacity = r.name, r.op, r.units, r.capacity
 	return e
 }
@@ -84,16 +84,12 @@ func (c *Client) enter(ctx context.Context, r *request) (l *Lease, err error) {
 	return c.inQueue(ctx, r)
 }
 
-// When Lock gives up by itself. Before the entry has been in the queue, Lock returns the error of
-// an unreachable store: a refused connection at once, a silent server after the TTL. After that a
-// waiter outlasts outages for as long as its context allows: the address is known to be right, and
-// a deploy that waits should survive a restart of the store. Rejected: always retrying (a wrong
+// inQueue acquires in the session of the moment, and in the next one if that dies with our entry: a
+// new id, a place at the end. Before the entry has been in the queue, it returns the error of an
+// unreachable store: a refused connection at once, a silent server after the TTL. After that it
+// outlasts outages for as long as its context allows: the address is known to be right, and a
+// deploy that waits should survive a restart of the store. Rejected: always retrying (a wrong
 // address hangs), never retrying (every waiter dies with a failover).
-
-// inQueue acquires in the session of the moment, and again in the next if that one dies
-// with our entry: a new id, a place at the end. Trouble before we ever stood in the queue
-// is the caller's to know at once (the address may be wrong); after that a waiter outlives
-// a restart of the server, for as long as its context lets it.
 func (c *Client) inQueue(ctx context.Context, r *request) (*Lease, error) {
 	var b backoff
 	for queued, goneAgain := false, 0; ; {
@@ -113,30 +109,37 @@ func (c *Client) inQueue(ctx context.Context, r *request) (*Lease, error) {
 			goneAgain++
 		}
 		switch {
-		case errors.Is(err, ErrBusy), errors.Is(err, ErrClosed), errors.Is(err, ErrDeadlock), final(err):
+		case refusedTry(err), errors.Is(err, ErrClosed), errors.Is(err, ErrDeadlock), final(err):
 			return nil, err
 		case ctx.Err() != nil && queued:
 			return nil, c.overdue(ctx, r, unconfirmed(ctx, err))
 		case ctx.Err() != nil:
 			return nil, unconfirmed(ctx, err)
-		case unreachable(err) && !queued:
-			return nil, fmt.Errorf("%w: %w", ErrUnknown, err)
-		case !queued && (!gone || r.noWait && goneAgain > 3):
-			return nil, err
+		case !queued && (unreachable(err) || !gone || r.noWait && goneAgain > 3):
+			return nil, unanswered(err)
 		}
 		c.event(Event{Kind: EventRequeued, Context: ctx, Name: r.name, Err: err})
 		// The first time at once: an idle session may have expired without anybody's fault.
-		if goneAgain != 1 && !b.sleep(ctx) {
+		if again := !gone || goneAgain > 1; again && !b.sleep(ctx) {
 			return nil, contextError(ctx)
 		}
 	}
 }
 
-// unreachable tells a session that ended because the store did not answer from one that
-// ended for a pause of this process, after which trying again is the thing to do.
+// unreachable reports that a session ended because the store did not answer. One that ended because
+// this process was paused is another matter: there trying again helps.
 func unreachable(err error) bool {
 	var e *endedError
 	return errors.As(err, &e) && e.reason == ReasonExpired && e.err != nil
+}
+
+// unanswered adds ErrUnknown to an error of the store's client library, unless the store has
+// refused the request: a refusal is an answer.
+func unanswered(err error) error {
+	if errors.Is(err, ErrUnknown) || errors.Is(err, ErrRefused) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
 // attempt puts one entry into this session and waits until it holds. queued reports
@@ -162,9 +165,6 @@ func (s *session) attempt(caller context.Context, r *request) (_ *Lease, queued 
 	for err == nil && !v.Held && !r.noWait {
 		if !queued {
 			queued = true
-			if c, ok := holderOf(caller).(*choice); ok {
-				c.waited.Store(true)
-			}
 			s.client.event(Event{Kind: EventWaiting, Context: caller, Name: r.name, Place: v.Place})
 			if r.deadlock > 0 && (len(r.holds) > 0 || caller.Value(leaseKey{}) != nil) {
 				go s.client.watchDeadlock(ctx, e.id, r.deadlock, cancel) // ends with ctx
@@ -175,7 +175,7 @@ func (s *session) attempt(caller context.Context, r *request) (_ *Lease, queued 
 	}
 	if err == nil && !v.Held {
 		s.remove(e)
-		return nil, false, &BusyError{Holder: decodeOwner(v.Holder).Owner, Quarantine: v.Quarantine, Err: ErrBusy}
+		return nil, false, refusal(v)
 	}
 	if err == nil {
 		var l *Lease
@@ -211,12 +211,9 @@ func (s *session) abandon(caller context.Context, e *entry, mayExist bool) {
 // not wait in the queue yet is not kept longer than a TTL by a store that only fails.
 func (s *session) ask(ctx context.Context, enqueue func(context.Context) (driver.Verdict, error), queued bool) (v driver.Verdict, unsure bool, err error) {
 	var b backoff
-	var failing time.Time // since when
+	began := time.Now()
 	for {
 		v, err = enqueue(ctx)
-		if err != nil && failing.IsZero() {
-			failing = time.Now()
-		}
 		switch {
 		case err == nil, errors.Is(err, driver.ErrGone), final(err):
 			return v, unsure, err
@@ -224,7 +221,7 @@ func (s *session) ask(ctx context.Context, enqueue func(context.Context) (driver
 			if !queued {
 				return v, unsure, err
 			}
-		case !queued && time.Since(failing) >= s.client.cfg.ttl:
+		case !queued && time.Since(began) >= s.client.cfg.ttl:
 			return v, true, fmt.Errorf("%w: %w", ErrUnknown, err)
 		default:
 			unsure = true
@@ -235,7 +232,7 @@ func (s *session) ask(ctx context.Context, enqueue func(context.Context) (driver
 	}
 }
 
-// wait returns when there is something new: the store said so, or it asked to be asked.
+// wait returns when there is something new: the store reported it, or it asked to be asked.
 // An error of Wait that is not final is answered by asking, too, after a pause: if only
 // waiting fails, asking must not become a busy loop.
 func (s *session) wait(ctx context.Context, e *entry, retry time.Duration, failures *backoff) (driver.Verdict, error) {
@@ -255,7 +252,28 @@ func (s *session) wait(ctx context.Context, e *entry, retry time.Duration, failu
 	case wctx.Err() == nil && !failures.sleep(ctx):
 		return v, err
 	}
-	v, _, err = s.ask(ctx, e.ticket.Enqueue, true)
+	return s.askAgain(ctx, e)
+}
+
+// askAgain asks for an entry that waits, until the store answers. The observers hear of the first
+// refusal, and not of each: only an operator can cure it, and the waiter goes on asking, so that
+// nothing else would report it. If ctx ends, the refusal is the error, since it says more than a
+// request that was given up.
+func (s *session) askAgain(ctx context.Context, e *entry) (driver.Verdict, error) {
+	var refused error
+	v, _, err := s.ask(ctx, func(ctx context.Context) (driver.Verdict, error) {
+		v, err := e.ticket.Enqueue(ctx)
+		if errors.Is(err, driver.ErrRefused) {
+			if refused == nil {
+				s.client.event(Event{Kind: EventWaiting, Context: ctx, Name: e.name, Err: ofStore(err)})
+			}
+			refused = err
+		}
+		return v, err
+	}, true)
+	if err != nil && ctx.Err() != nil && refused != nil {
+		err = refused
+	}
 	return v, err
 }
 

@@ -66,11 +66,11 @@ func New(b driver.Backend, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// warnBound is how long the store has to tell its settings.
+// warnBound is how long the store has to report its settings.
 const warnBound = 5 * time.Second
 
-// warn tells the observers of settings that break a promise. A store that does not answer, or does
-// not tell, has no warning: that is for requests that matter.
+// warn tells the observers of settings that break a promise. If the store does not answer, or does
+// not show its settings, it says nothing: the requests for locks will report that.
 func (c *Client) warn(d driver.Diagnoser) {
 	ctx, cancel := context.WithTimeout(c.open, warnBound)
 	defer cancel()
@@ -82,19 +82,31 @@ func (c *Client) warn(d driver.Diagnoser) {
 	}
 }
 
-// Backend returns the driver's backend, for its own methods (doctor, statistics).
+// Store returns what the client locks on, as messages and metrics name it: without a user or a
+// password.
+func (c *Client) Store() string { return c.backend.String() }
+
+// Backend returns the driver's backend, for authors of drivers and for operators: for what only
+// one store's driver can do (StillHeld of etcdlock), and for its doctor.
 func (c *Client) Backend() driver.Backend { return c.backend }
 
 // Traits returns what the store promises.
 func (c *Client) Traits() driver.Traits { return c.traits }
 
-// closeBound is how long Close waits for the store before it leaves the rest to the TTL.
-const closeBound = 5 * time.Second
+// closeBound is how long Close waits for the store before it leaves the rest to the TTL. Then the
+// driver's calls have cancelBound to notice that they were cancelled, and closeWithin is for all,
+// the driver's Close included.
+const (
+	closeBound  = 5 * time.Second
+	cancelBound = time.Second
+	closeWithin = 6900 * time.Millisecond
+)
 
 // Close gives up every lock of the client (its leases are lost with reason ReasonClosed,
-// waiting calls return ErrClosed) and closes the store's backend. It returns within a
-// few seconds even if the network is silent; entries it could not remove by then end with
-// the TTL. Closing twice is harmless.
+// waiting calls return ErrClosed) and closes the store's backend. It returns within seven
+// seconds even if the network is silent; entries it could not remove by then end with
+// the TTL. If the store's client ends neither its requests nor its connections by then, the error
+// says so: they go on in the background. Closing twice is harmless.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -113,17 +125,44 @@ func (c *Client) Close() error {
 	c.sealed = true // what comes now is covered by the closing of its session
 	c.mu.Unlock()
 
-	done := make(chan struct{})
-	go func() { c.working.Wait(); close(done) }()
-	timer := time.NewTimer(closeBound)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
+	end := time.After(closeWithin)
+	idle := begin(c.working.Wait)
+	if !endsBefore(idle, time.After(closeBound)) {
+		c.giveUp()
+	}
+	var left []string
+	if !endsBefore(idle, time.After(cancelBound)) {
+		left = append(left, "requests that were cancelled")
 	}
 	c.giveUp()
-	<-done // each returns soon after its context ends: the driver's promise
-	return c.backend.Close()
+	var err error
+	closed := begin(func() { err = c.backend.Close() })
+	if !endsBefore(closed, end) {
+		left = append(left, "the closing of its connections")
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("hasp: close %s: the store's client has not ended %s within %s; locks that it could not release end with the TTL",
+			c.backend, strings.Join(left, ", nor "), closeWithin)
+	}
+	return err
+}
+
+func begin(job func()) (ended <-chan struct{}) {
+	ch := make(chan struct{})
+	go func() {
+		defer close(ch)
+		job()
+	}()
+	return ch
+}
+
+func endsBefore(ended <-chan struct{}, late <-chan time.Time) bool {
+	select {
+	case <-ended:
+		return true
+	case <-late:
+		return false
+	}
 }
 
 func (c *Client) newID() string {

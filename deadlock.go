@@ -11,32 +11,31 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// A deadlock is certain only if the waiters say what they hold. From the queues alone one sees
-// which sessions wait for which. But a session is a process: one goroutine holds, another waits,
-// and there is no deadlock. So a Lock whose context was made from leases stores their ids with its
-// entry, in the owner's JSON, at no cost to others; cycles through such ids are deadlocks, if all
-// in them stay denied when all leave who can (of several holders of a semaphore one that leaves is
-// enough). Cycles through sessions are reported as suspected and never acted upon. All who are
-// stuck are read a second time: entries do not come back, so a cycle that is still there is real.
-// Rejected: an ErrDeadlock on suspicion.
+// A deadlock is certain only if the waiters say what they hold. The queues alone show which
+// sessions wait for which; but a session is a process, in which one goroutine holds and another
+// waits. So a Lock whose context was made from leases stores their ids with its entry, in the
+// owner's JSON. Cycles through such ids are deadlocks, if all in them stay denied when all leave
+// who can; cycles through sessions are suspected, and never acted upon. All who are stuck are read
+// a second time: entries do not come back, so a cycle that is still there is real. Rejected: an
+// ErrDeadlock on suspicion.
 
 // Deadlock is a cycle of entries of which each waits for the next: none of them will ever
 // get its lock.
 type Deadlock struct {
-	Waits []DeadlockEdge `json:"waits"`
+	Waits []DeadlockEdge
 
 	// Certain says that each owner has told the store what it holds while it waits, which
 	// hasp does for a Lock whose context was made from a lease's. Otherwise the cycle
 	// goes through sessions: the process that holds one lock waits for the other, perhaps
 	// for the sake of different goroutines; then it need not be a deadlock.
-	Certain bool `json:"certain"`
+	Certain bool
 }
 
 // DeadlockEdge is one entry of a Deadlock, and who is in its way.
 type DeadlockEdge struct {
-	Name   string `json:"name"`
-	Waiter Entry  `json:"waiter"`
-	On     Entry  `json:"on"` // holds the name, or waits in front
+	Name   string
+	Waiter Entry
+	On     Entry // holds the name, or waits in front
 }
 
 func (d Deadlock) String() string {
@@ -117,7 +116,7 @@ func Holding(ids ...string) LockOption {
 	return func(c *lockConfig) {
 		for _, id := range ids {
 			if id == "" || len(id) > 64 {
-				c.err = errors.Join(c.err, fmt.Errorf("%w: the id of an entry has 1 to 64 bytes, not %d", ErrInvalidOption, len(id)))
+				c.err = errors.Join(c.err, fmt.Errorf("%w: the id of an entry has 1 to 64 bytes, not %d", ErrInvalid, len(id)))
 			}
 		}
 		c.holds = append(c.holds, ids...)

@@ -93,7 +93,7 @@ func TestDeadlockOfProcesses(t *testing.T) {
 			t.Errorf("%+v, %v", found, err)
 		}
 		_, err = onlooker.Mutex("3", hasp.Holding("")).Lock(ctx)
-		wantErr(t, err, hasp.ErrInvalidOption)
+		wantErr(t, err, hasp.ErrInvalid)
 	})
 }
 

@@ -50,14 +50,14 @@ func (g *waitGraph) connect() {
 	g.byID, g.bySess, g.holds = map[string]*waitNode{}, map[string][]*waitNode{}, map[string][]*waitNode{}
 	for _, n := range g.nodes {
 		g.byID[n.entry.ID] = n
-		told := n.entry.Holds
+		holds := n.entry.Holds
 		if n.entry.Owner.Via != "" {
-			told = nil // any client of the server can say that it holds another's lock
+			holds = nil // any client of the server can say that it holds another's lock
 		}
-		for _, id := range told {
+		for _, id := range holds {
 			g.holds[id] = append(g.holds[id], n)
 		}
-		if s := n.entry.Session; s != "" && len(told) == 0 {
+		if s := n.entry.Session; s != "" && len(holds) == 0 {
 			g.bySess[s] = append(g.bySess[s], n)
 		}
 	}
@@ -84,10 +84,11 @@ type stuckSet map[*waitNode]bool
 
 // findStuck finds the waiters that stay denied although all leave who can. That is more than to
 // stand in a cycle: of several holders of a semaphore each is in the way of a waiter, and one that
-// leaves is enough. So all begin as stuck, and those are taken off, again and again, that hold once
-// only the entries of stuck waiters are counted: those themselves, and what they say they hold; or,
-// if it need not be certain, what their session holds. One that waits for any of several locks is
-// certain of nothing: another of its queues may serve it.
+// leaves is enough. So all begin as stuck. A waiter is taken off if it would hold beside the
+// entries of stuck waiters alone, until no more can be taken off. The entries of a waiter are
+// itself and those that it says it holds; or, if it need not be certain, all that its session
+// holds. One that waits for any of several locks is never certain to be stuck: another of its
+// queues may serve it.
 func (g *waitGraph) findStuck(certain bool) stuckSet {
 	stuck := make(stuckSet, len(g.nodes))
 	for _, n := range g.nodes {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Do runs fn under the mutex called name. See the function [Do].
@@ -36,10 +37,10 @@ func DoAll(ctx context.Context, locks []Locker, fn func(ctx context.Context, lea
 	return do(ctx, func(ctx context.Context) (*MultiLease, error) { return LockAll(ctx, locks...) }, fn)
 }
 
-var errDoNil = fmt.Errorf("hasp: do: %w: the lock or the function is nil", ErrInvalidOption)
+var errDoNil = fmt.Errorf("hasp: do: %w: the lock or the function is nil", ErrInvalid)
 
 // do calls fn under what take returns, and releases that.
-func do[L anyLease](ctx context.Context, take func(context.Context) (L, error), fn func(context.Context, L) error) (err error) {
+func do[L Hold](ctx context.Context, take func(context.Context) (L, error), fn func(context.Context, L) error) (err error) {
 	l, err := take(ctx)
 	if err != nil {
 		return err
@@ -62,15 +63,12 @@ func do[L anyLease](ctx context.Context, take func(context.Context) (L, error), 
 	return fn(work, l)
 }
 
-// Two contexts for the work, by name. Lease.Context ends with the lease, Lease.Bind(ctx) with the
-// lease or with ctx. A handler of an HTTP server works under a lease that was taken long before its
-// request, and a leader works longer than the call that made it one: only the caller knows which
-// context is to end the work. Rejected: ending the lease's context with the one given to Lock (a
-// time-out for the waiting would end the work, and a long one would let a waiter wait that long);
-// asking for a second context in Lock. The bound context is made from ctx, for its deadline and
-// values, and remembers what was held when the lock was asked for: two contexts then know what is
-// held, and the leases of one are copied, since with two ways on from each context nested calls
-// would double the way.
+// Bind and Context are two, since only the caller knows which context is to end the work: a handler
+// of an HTTP server works under a lease that was taken long before its request, and a leader works
+// longer than the call that made it one. Rejected: ending the lease's context with the one given to
+// Lock (a time-out for the waiting would end the work); asking for a second context in Lock. A
+// bound context copies the leases of ctx: a search through both contexts would take twice as long
+// with each nested call.
 
 // Bind returns a context for work under the lease that ctx ends as well: it ends when ctx does,
 // with ctx's cause, or when the lease is lost, with the *LostError as its cause, or released. It
@@ -95,16 +93,21 @@ func (m *MultiLease) Bind(ctx context.Context) context.Context {
 	return work
 }
 
-// anyLease is a *Lease or a *MultiLease.
-type anyLease interface {
-	holder
-	Context() context.Context
+// Hold has the methods that a [Lease] and a [MultiLease] share, for code that works under either. A
+// [Term] and a [Slot] are leases. Only this package implements it.
+type Hold interface {
+	Held() bool
 	Err() error
+	Deadline() time.Time
+	Context() context.Context
+	Bind(ctx context.Context) context.Context
 	Release(ctx context.Context) error
+	Unlock()
+	holder
 }
 
 // bind returns a context that ends with ctx, with the lease, or by cancel.
-func bind(ctx context.Context, l anyLease) (_ context.Context, cancel context.CancelCauseFunc) {
+func bind(ctx context.Context, l Hold) (_ context.Context, cancel context.CancelCauseFunc) {
 	if ctx == nil {
 		ctx = nilContext
 	}

@@ -55,8 +55,8 @@ func TestDoOfEachKind(t *testing.T) {
 			if n := entries(t, other, k.lock); n != 0 {
 				t.Errorf("%s: %d entries left", kind, n)
 			}
-			wantErr(t, k.do(t.Context(), nil), hasp.ErrInvalidOption)
-			wantErr(t, k.do(noContext, func(context.Context) error { return nil }), hasp.ErrInvalidOption)
+			wantErr(t, k.do(t.Context(), nil), hasp.ErrInvalid)
+			wantErr(t, k.do(noContext, func(context.Context) error { return nil }), hasp.ErrInvalid)
 		}
 	})
 }
@@ -101,9 +101,9 @@ func TestDoAll(t *testing.T) {
 				t.Errorf("%q has %d entries left", name, n)
 			}
 		}
-		wantErr(t, hasp.DoAll(t.Context(), nil, func(context.Context, *hasp.MultiLease) error { return nil }), hasp.ErrInvalidOption)
-		wantErr(t, hasp.DoAll(t.Context(), locks, nil), hasp.ErrInvalidOption)
-		wantErr(t, hasp.Do(t.Context(), nil, func(context.Context) error { return nil }), hasp.ErrInvalidOption)
+		wantErr(t, hasp.DoAll(t.Context(), nil, func(context.Context, *hasp.MultiLease) error { return nil }), hasp.ErrInvalid)
+		wantErr(t, hasp.DoAll(t.Context(), locks, nil), hasp.ErrInvalid)
+		wantErr(t, hasp.Do(t.Context(), nil, func(context.Context) error { return nil }), hasp.ErrInvalid)
 	})
 }
 
@@ -152,7 +152,7 @@ func TestBind(t *testing.T) {
 			held bool // afterwards
 		}{
 			"ctx":     {func(_ *hasp.Lease, _ *spoiled, cancel context.CancelCauseFunc) { cancel(mine) }, mine, true},
-			"loss":    {func(l *hasp.Lease, b *spoiled, _ context.CancelCauseFunc) { evict(t, b, "a"); <-l.Lost() }, hasp.ErrLost, false},
+			"loss":    {func(l *hasp.Lease, b *spoiled, _ context.CancelCauseFunc) { evict(t, b, "a"); <-l.Context().Done() }, hasp.ErrLost, false},
 			"release": {func(l *hasp.Lease, _ *spoiled, _ context.CancelCauseFunc) { l.Release(t.Context()) }, hasp.ErrNotHeld, false},
 		}
 		for what, x := range ends {
@@ -182,7 +182,7 @@ func TestBind(t *testing.T) {
 			cancel(nil)
 		}
 		_, c, _ := pair(t)
-		wantErr(t, context.Cause(lock(t, c, "a").Bind(noContext)), hasp.ErrInvalidOption)
+		wantErr(t, context.Cause(lock(t, c, "a").Bind(noContext)), hasp.ErrInvalid)
 	})
 }
 

@@ -19,7 +19,7 @@
 // A lease can be lost while its holder is paused, cut off or suspended: the store gives
 // the lock to the next, and the first holder still believes. hasp therefore
 //   - ends its own trust before the store may hand the lock on, by a separate
-//     timer: [Lease.Context] is cancelled, [Lease.Lost] is closed, [Lease.Held] is false;
+//     timer: [Lease.Context] is cancelled, [Lease.Held] is false;
 //   - gives every grant of a store with Traits().Fencing a fencing token ([Lease.Token]), which
 //     grows from grant to grant.
 //

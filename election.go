@@ -22,14 +22,26 @@ func (c *Client) Election(name string, opts ...LockOption) *Election {
 	return &Election{c, c.handle(name, driver.Whole, opts)}
 }
 
-// Term embeds the lease. The first design had Publish and Resign on Election. Campaign returns the
-// ownership, so Publish and Release are methods of its result.
-
-// Term is one turn of leading. It is a lease: Lost, Context, Held and Token say what they
+// Term is one turn of leading. It is a lease: Context, Held and Token say what they
 // say there, and a deposed leader must stop acting when Context ends. Release, or Unlock, resigns:
 // the next candidate leads.
 type Term struct {
 	*Lease
+}
+
+// Release is [Lease.Release].
+func (t *Term) Release(ctx context.Context) error {
+	if t == nil {
+		return (*Lease)(nil).Release(ctx)
+	}
+	return t.Lease.Release(ctx)
+}
+
+// Unlock is [Lease.Unlock].
+func (t *Term) Unlock() {
+	if t != nil {
+		t.Lease.Unlock()
+	}
 }
 
 // Campaign waits until this candidate leads, for one term; [Election.Run] leads again and again.
@@ -80,11 +92,11 @@ func (t *Term) publish(ctx context.Context, value []byte) error {
 }
 
 // Leader asks who leads now: the entry has the published value, and the token of the term. Without
-// a leader the error wraps ErrNotHeld.
+// a leader the error wraps ErrNotFound.
 func (e *Election) Leader(ctx context.Context) (Entry, error) {
 	l, err := e.leader(ctx)
 	if err == nil && l.ID == "" {
-		err = fmt.Errorf("%w: there is no leader", ErrNotHeld)
+		err = fmt.Errorf("%w: there is no leader", ErrNotFound)
 	}
 	if err != nil {
 		return Entry{}, e.client.wrap(ctx, "ask who leads", e.handle.name, err)
@@ -111,9 +123,6 @@ func (e *Election) check() error {
 	}
 	return e.handle.err
 }
-
-// Observe is an iterator. for leader, err := range e.Observe(ctx): nothing to close, no goroutine
-// left behind by a reader that stops. Rejected: a channel, which needs both.
 
 // Observe yields the leader of the moment and then every change of leader or value, until
 // ctx ends or the loop is left. An Entry with an empty ID says that there is no leader. Changes

@@ -17,7 +17,7 @@ func TestElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c, other := pair(t)
 		_, err := other.Election("boss").Leader(t.Context())
-		wantErr(t, err, hasp.ErrNotHeld)
+		wantErr(t, err, hasp.ErrNotFound)
 
 		ctx, cancel := context.WithCancel(t.Context())
 		var seen []string

@@ -8,14 +8,12 @@ import (
 	"time"
 )
 
-// Run judges by what ended the term. An error of a leader's function in a term that was lost
-// follows from the loss, and the candidate goes on; in a term that was not lost it is the
-// program's, which alone knows whether the next term may do better. So it ends Run, and a function
-// that wants another term logs and returns nil. Rejected: trying again after every error (a leader
-// that can never work would take turns for ever, and its error went nowhere but into a log);
-// callbacks for the start and the end of a term, as client-go has (the second may be called while
-// the first still runs). A refusal ends Run before its first term and not after, as hasp elect does
-// it. An unreachable store never does: a service may start before its store.
+// An error of lead in a term that was lost follows from the loss; in a term that was not lost it is
+// the program's, which alone knows whether the next term may do better: so it ends Run. Rejected:
+// trying after every error (a leader that can never work would take turns for ever); callbacks for
+// the start and the end of a term, as client-go has (the second may be called while the first still
+// runs). A refusal ends Run before its first term and not after, as in hasp elect; an unreachable
+// store never does: a service may start before its store.
 
 // Run campaigns, and calls lead for each term that this candidate wins, until something of the list
 // below ends it. value is published during each term, as with [Election.Campaign].
@@ -32,9 +30,9 @@ import (
 //   - lead returns an error in a term that was not lost. If the next term may do better, log it and
 //     return nil;
 //   - a campaign fails with what no repetition cures: bad input
-//     ([ErrInvalidOption]), a store without elections ([ErrUnsupported]), a name that is in use as
+//     ([ErrInvalid]), a store without elections ([ErrUnsupported]), a name that is in use as
 //     another kind of lock ([ErrMismatch]), a context that holds the name already ([ErrDeadlock]),
-//     a closed client ([ErrClosed]), credentials that the store does not know ([ErrInvalidOption]
+//     a closed client ([ErrClosed]), credentials that the store does not know ([ErrInvalid]
 //     as well), or a refusal of the store ([ErrRefused]) before the first term.
 //
 // Everything else is tried again: a store that cannot be reached, from the start; a term that was
@@ -44,7 +42,7 @@ import (
 // logger is.
 func (e *Election) Run(ctx context.Context, value []byte, lead func(ctx context.Context, term *Term) error) error {
 	if lead == nil {
-		return e.client.wrap(ctx, "campaign for", e.handle.name, fmt.Errorf("%w: the function is nil", ErrInvalidOption))
+		return e.client.wrap(ctx, "campaign for", e.handle.name, fmt.Errorf("%w: the function is nil", ErrInvalid))
 	}
 	var b backoff
 	for led := false; ; {

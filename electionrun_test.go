@@ -241,10 +241,10 @@ func TestRunThatCannotLead(t *testing.T) {
 		run := func(c *hasp.Client, name string, value []byte) error {
 			return c.Election(name).Run(t.Context(), value, never)
 		}
-		wantErr(t, c.Election("a").Run(t.Context(), nil, nil), hasp.ErrInvalidOption)
-		wantErr(t, c.Election("a").Run(noContext, nil, never), hasp.ErrInvalidOption)
-		wantErr(t, run(c, "", nil), hasp.ErrInvalidOption)
-		wantErr(t, run(c, "a", make([]byte, 2000)), hasp.ErrInvalidOption)
+		wantErr(t, c.Election("a").Run(t.Context(), nil, nil), hasp.ErrInvalid)
+		wantErr(t, c.Election("a").Run(noContext, nil, never), hasp.ErrInvalid)
+		wantErr(t, run(c, "", nil), hasp.ErrInvalid)
+		wantErr(t, run(c, "a", make([]byte, 2000)), hasp.ErrInvalid)
 		if n := b.opens.Load(); n != 0 {
 			t.Error("the store was asked")
 		}

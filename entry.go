@@ -7,25 +7,21 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
 )
 
-// An entry has leases, mostly one. Reentrancy gives one place in the store's queue several owners
-// at once. So the state that the store knows (entry.go) is separate from a caller's lease
-// (lease.go): the end of the entry ends all its leases; the last release ends the entry. The first
-// lease lives inside its entry: one allocation. Rejected: a counter in the lease, which cannot tell
-// which owner released twice.
-
-// entry is the client's side of one place in a store's queue, from before the request is
-// sent until nothing of it is left. It has one lease, unless the lock was taken again with
-// Reentrant: the end of the entry ends all its leases.
+// entry is the client's side of one place in a store's queue, from before the request is sent until
+// nothing of it is left. It has one lease, which lives inside it (one allocation), unless the lock
+// was taken once more with Reentrant: the end of the entry ends all its leases, the last release
+// ends the entry. Rejected: a counter in the lease, which cannot tell which owner released twice.
 type entry struct {
 	session *session
 	ticket  driver.Ticket
 	id      string
 	name    string
 
-	// driver.Whole at most. An entry has the size that it has with care: people hold ten
-	// thousand, and the allocator rounds up in steps of 32 bytes here.
+	// driver.Whole at most. The size of an entry matters: programs hold ten thousand, and the
+	// allocator rounds up in steps of 32 bytes here.
 	capacity   int32
 	units      int32      // guarded by mu; less after a Downgrade
 	downgrades int32      // guarded by mu; those under way or never answered
@@ -86,9 +82,9 @@ func (e *entry) grant(parent context.Context, token uint64) (*Lease, error) {
 // addLocked adds a lease that begins now. The boot clock costs a system call, and is only for those
 // that are bounded by limits.
 func (e *entry) addLocked(l *Lease, parent context.Context) {
-	l.entry, l.parent, l.since.at = e, parent, time.Now()
+	l.entry, l.parent, l.since.At = e, parent, time.Now()
 	if e.limit != nil {
-		l.since.boot = bootTime()
+		l.since.Boot = bootclock.Boot()
 	}
 	l.before, e.newest = e.newest, l
 }
@@ -110,7 +106,7 @@ func (e *entry) again(parent context.Context, units int64) (*Lease, error) {
 	return l, nil
 }
 
-// interrupt ends a request under way from the session's side.
+// interrupt cancels the entry's request under way, for a cause that its session has found.
 func (e *entry) interrupt(cause error) {
 	e.mu.Lock()
 	cancel := e.cancel
@@ -136,15 +132,15 @@ func (e *entry) lose(reason Reason, err error, confirmed time.Time) (was entrySt
 	}
 	e.state, e.err = lost, le
 	e.stopLimitLocked()
-	told := Event{Kind: EventLost, Name: le.Name, Token: le.Token, Err: le}
+	event := Event{Kind: EventLost, Name: le.Name, Token: le.Token, Err: le}
 	for l := e.newest; l != nil; l = l.before {
-		told.Context, told.Hold = l.parent, le.Since.Sub(l.since.at) // at the end, the oldest's
+		event.Context, event.Hold = l.parent, le.Since.Sub(l.since.At) // at the end, the oldest's
 		l.endLocked(le)
 	}
 	e.newest = nil
 	e.mu.Unlock()
 	if was == held {
-		c.event(told)
+		c.event(event)
 	}
 	return was
 }

@@ -14,11 +14,16 @@ import (
 var (
 	// ErrBusy: somebody else holds the lock and the caller asked not to wait.
 	ErrBusy = errors.New("busy")
+	// ErrQuarantine: the store may have forgotten locks, and grants none until they would have
+	// expired. A try is refused, although no holder is known: it is not ErrBusy, so
+	// that no program takes it for the sign that another does the work. A Lock waits it out.
+	ErrQuarantine = errors.New("quarantine")
 	// ErrLost: the lease ended before Release. The *LostError says why.
 	ErrLost = errors.New("lock lost")
-	// ErrNotHeld: there is nothing to release, since it was released before or is nil; no entry to
-	// evict; or no leader.
+	// ErrNotHeld: there is nothing to release, since it was released before or is nil.
 	ErrNotHeld = errors.New("not held")
+	// ErrNotFound: there is no such entry, or no leader.
+	ErrNotFound = errors.New("not found")
 	// ErrUnknown: the request may or may not have reached the store. hasp goes on
 	// cleaning up in the background; at the latest the TTL does.
 	ErrUnknown = errors.New("outcome unknown")
@@ -31,9 +36,9 @@ var (
 	// ErrRefused: the store answered that it will not do it: no permission, memory or disk
 	// full, read-only. Nothing was changed.
 	ErrRefused = driver.ErrRefused
-	// ErrInvalidOption: a setting or the lock's name ([driver.CheckName]) is wrong. Nothing was
-	// sent.
-	ErrInvalidOption = driver.ErrInvalid
+	// ErrInvalid: what the caller gave is wrong: the lock's name ([driver.CheckName]), an option, a
+	// URL, or a user or password that the store does not know. Nothing was changed.
+	ErrInvalid = driver.ErrInvalid
 	// ErrClosed: the client was closed.
 	ErrClosed = driver.ErrClosed
 )
@@ -53,10 +58,12 @@ func (e *LockError) Error() string {
 // Unwrap returns the cause.
 func (e *LockError) Unwrap() error { return e.Err }
 
-// BusyError says who was in the way: of a Try that found the lock taken, and then it wraps ErrBusy;
-// or of a Lock that waited until its context's deadline, and then it wraps
-// context.DeadlineExceeded. Without that knowledge (the lock was just passed on, the store did not
-// answer) such a Lock returns the context's error alone.
+// BusyError says what was in the way. It wraps
+//   - ErrBusy, for a Try that found the lock taken;
+//   - ErrQuarantine, for a Try that the store's quarantine refused;
+//   - context.DeadlineExceeded, for a Lock that waited until its context's deadline. If it could
+//     not learn who holds the lock (it was just passed on, the store did not answer), such a Lock
+//     returns the context's error alone.
 type BusyError struct {
 	// Holder is in the way: the first, of a lock that several hold. It is the zero Owner where the
 	// store did not name it in the answer to a Try; [Client.Inspect] asks.
@@ -65,12 +72,29 @@ type BusyError struct {
 	ID    string    // of that holder's entry, for [Client.Evict]; "" after a Try
 	Since time.Time // when it asked for the lock, by its own clock; zero if that is not known
 
+	// LooksOver is since when the holder's own stamp says that its time is over: see [Entry]. A
+	// Try does not wait until that is certain if the holder's TTL is longer than this client's;
+	// Lock does.
+	LooksOver time.Time
+
 	// Quarantine is for how long the store grants nothing, because it may have forgotten
 	// locks (see docs/GUARANTEES.md); 0 if another client is in the way.
 	Quarantine time.Duration
 
 	Err error
 }
+
+// refusal is the error of a try that the store has refused.
+func refusal(v driver.Verdict) error {
+	e := &BusyError{Holder: decodeOwner(v.Holder).Owner, LooksOver: v.LooksOver, Quarantine: v.Quarantine, Err: ErrBusy}
+	if v.Quarantine > 0 {
+		e.Err = ErrQuarantine
+	}
+	return e
+}
+
+// refusedTry reports that a try was answered, with no.
+func refusedTry(err error) bool { return errors.Is(err, ErrBusy) || errors.Is(err, ErrQuarantine) }
 
 func (e *BusyError) Error() string {
 	s := e.Err.Error() + "; held by another"
@@ -83,10 +107,13 @@ func (e *BusyError) Error() string {
 	if !e.Since.IsZero() {
 		s += ", which asked for it at " + e.Since.Format(time.RFC3339)
 	}
+	if !e.LooksOver.IsZero() {
+		s += "; by its own clock its time is over since " + e.LooksOver.Format(time.RFC3339) + ", and a Lock takes it when that is certain"
+	}
 	return s
 }
 
-// Unwrap returns ErrBusy or the context's error.
+// Unwrap returns ErrBusy, ErrQuarantine or the context's error.
 func (e *BusyError) Unwrap() error { return e.Err }
 
 // Reason says how a lease was lost.
@@ -98,7 +125,7 @@ const (
 	ReasonDenied      Reason = "denied"       // the store says the entry is gone
 	ReasonSessionGone Reason = "session gone" // the store says the client's whole session is gone
 	ReasonClosed      Reason = "closed"       // the client was closed while it held
-	ReasonClockJump   Reason = "clock jump"   // the machine was suspended for longer than the lease
+	ReasonClockJump   Reason = "clock jump"   // expired, and the machine slept for over half the TTL
 	ReasonOverdue     Reason = "overdue"      // held for longer than MaxHold allows
 	ReasonStalled     Reason = "stalled"      // no Progress for longer than StallAfter allows
 )
@@ -112,7 +139,7 @@ type LostError struct {
 	Reason    Reason
 	Since     time.Time // when the loss was noticed (wall clock)
 	Confirmed time.Time // when the store last confirmed the lease (wall clock)
-	Err       error     // what the store or the network said last; may be nil
+	Err       error     // the last error of the store or the network; may be nil
 }
 
 func (e *LostError) Error() string {
@@ -124,7 +151,7 @@ func (e *LostError) Error() string {
 	return s
 }
 
-// Unwrap makes errors.Is find ErrLost and the store's last words.
+// Unwrap makes errors.Is find ErrLost and the store's last error.
 func (e *LostError) Unwrap() []error {
 	if e.Err == nil {
 		return []error{ErrLost}
@@ -132,17 +159,17 @@ func (e *LostError) Unwrap() []error {
 	return []error{ErrLost, e.Err}
 }
 
-var errNilContext = fmt.Errorf("%w: the context is nil", ErrInvalidOption)
+var errNilContext = fmt.Errorf("%w: the context is nil", ErrInvalid)
 
 // final reports errors that asking again cannot cure.
 func final(err error) bool {
-	return errors.Is(err, ErrMismatch) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrInvalidOption)
+	return errors.Is(err, ErrMismatch) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrInvalid)
 }
 
-// storeError is an error of a store or its client, without the errors of contexts in it: a dial or
-// a request that was given up has a time-out of ours, or of the store's client, and a caller takes
-// [context.DeadlineExceeded] for the end of the context that it gave, for the sign of a lock that
-// is taken.
+// storeError is an error of a store or its client that hides the errors of contexts in it. A dial
+// or a request that was given up had a time-out of ours, or of the store's client. A caller would
+// take its [context.DeadlineExceeded] for the end of the context that it has passed, and so for a
+// lock that is taken.
 type storeError struct{ err error }
 
 func ofStore(err error) error {
@@ -161,11 +188,10 @@ func (e *storeError) Is(target error) bool {
 
 func (e *storeError) As(target any) bool { return errors.As(e.err, target) }
 
-// A Lock that is over its deadline asks who holds. The waiter knows its place, and not who is
-// ahead: no store pushes that. So after a deadline (not a cancellation) one bounded request asks,
-// from a few goroutines of a client at once. Rejected: asking before the deadline, which costs each
-// wait a request and is old when it is needed; a method that asks later, when the holder is
-// another.
+// A Lock whose deadline is over asks the store who holds, by one bounded request, from a few
+// goroutines of a client at once: the waiter knows its place, and not who is ahead. Rejected:
+// asking before the deadline, which costs each wait a request and is old when it is needed; a
+// method that asks later, when the holder is another.
 
 const (
 	// holderBound is for how long a Lock that is over its deadline waits for the name of the
@@ -188,9 +214,12 @@ func (c *Client) overdue(ctx context.Context, r *request, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), holderBound)
 	defer cancel()
 	q, lerr := c.inspect(ctx, r.name, 1)
-	if lerr != nil || len(q.Holders) == 0 {
+	if lerr != nil || len(q.Holders) == 0 && q.Quarantine == 0 {
 		return err
 	}
+	if len(q.Holders) == 0 {
+		return &BusyError{Quarantine: q.Quarantine, Err: err}
+	}
 	h := q.Holders[0]
-	return &BusyError{Holder: h.Owner, ID: h.ID, Since: h.Since, Err: err}
+	return &BusyError{Holder: h.Owner, ID: h.ID, Since: h.Since, LooksOver: h.LooksOver, Err: err}
 }

@@ -12,7 +12,7 @@ type EventKind string
 
 // The kinds of events.
 const (
-	EventWaiting  EventKind = "waiting"  // an acquisition did not get the lock at once; Place, if it is known
+	EventWaiting  EventKind = "waiting"  // an acquisition did not get the lock at once; Place, if it is known; Err, if the store now refuses what it needs
 	EventAcquired EventKind = "acquired" // Wait: how long it took
 	EventFailed   EventKind = "failed"   // an acquisition ended without the lock; Err says why, ErrBusy if a try found it taken
 	EventReleased EventKind = "released" // Hold: how long it was held; Err, if it was lost or the outcome is unknown
@@ -22,7 +22,7 @@ const (
 	EventWarning  EventKind = "warning"  // of the client, once: Err says which of the store's settings breaks a promise
 )
 
-// Event is told to an Observer.
+// Event is reported to an Observer.
 type Event struct {
 	Kind    EventKind
 	Context context.Context // of the call that it is about, for its values; nil for events of the session
@@ -66,7 +66,7 @@ func (c *Client) event(e Event) {
 	}
 }
 
-// SlogObserver tells a log/slog logger. A loss is an error; a failing renewal, acquisition or
+// SlogObserver logs to a log/slog logger. A loss is an error; a failing renewal, acquisition or
 // release is a warning; everything else is for debugging: locks are taken far too often
 // to be logged each. The logger gets the context of the call that an event is about.
 func SlogObserver(log *slog.Logger) Observer { return slogObserver{log} }
@@ -76,7 +76,7 @@ type slogObserver struct{ log *slog.Logger }
 func (o slogObserver) Observe(e Event) {
 	level := slog.LevelDebug
 	switch {
-	case e.Kind == EventLost, e.Kind == EventReleased && errors.Is(e.Err, ErrLost):
+	case e.Kind == EventLost:
 		level = slog.LevelError
 	case e.Kind == EventFailed && errors.Is(e.Err, ErrBusy):
 	case e.Err != nil:
@@ -101,5 +101,9 @@ func (o slogObserver) Observe(e Event) {
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", e.Err.Error()))
 	}
-	o.log.LogAttrs(ctx, level, "hasp: "+string(e.Kind), attrs...)
+	what := string(e.Kind)
+	if e.Kind == EventReleased && errors.Is(e.Err, ErrLost) {
+		what = "lost before its release"
+	}
+	o.log.LogAttrs(ctx, level, "hasp: "+what, attrs...)
 }

@@ -92,7 +92,7 @@ func TestEvents(t *testing.T) {
 		}
 
 		b.plan("keepalive", plan{err: errNetwork})
-		<-l.Lost()
+		<-l.Context().Done()
 		synctest.Wait()
 		kinds, events = rec.take()
 		if kinds[0] != hasp.EventRenewed || events[0].Remaining <= 0 || events[0].Err == nil {
@@ -133,7 +133,7 @@ func TestSlogObserver(t *testing.T) {
 		}
 		l := lock(t, c, "a")
 		b.plan("keepalive", plan{err: errNetwork})
-		<-l.Lost()
+		<-l.Context().Done()
 		synctest.Wait()
 		if s := buf.String(); !strings.Contains(s, "level=ERROR") || !strings.Contains(s, "lock=a") || !strings.Contains(s, "expired") {
 			t.Errorf("log: %s", s)

@@ -19,7 +19,7 @@ import (
 // why is kept in the store, with who we are and when, where the store can do that: see
 // [Client.LastEviction]. It is at most 1 KB of UTF-8 and may be empty.
 //
-// The error wraps ErrNotHeld if there is no such entry, and ErrUnsupported where the store
+// The error wraps ErrNotFound if there is no such entry, and ErrUnsupported where the store
 // cannot take a lock away.
 func (c *Client) Evict(ctx context.Context, name, id, why string) error {
 	err := c.evict(ctx, name, id, why)
@@ -35,7 +35,7 @@ func (c *Client) evict(ctx context.Context, name, id, why string) error {
 	case ctx == nil:
 		return errNilContext
 	case id == "":
-		return fmt.Errorf("%w: the id of the entry is empty", ErrInvalidOption)
+		return fmt.Errorf("%w: the id of the entry is empty", ErrInvalid)
 	case c.isClosed():
 		return ErrClosed
 	case !ok:
@@ -50,7 +50,7 @@ func (c *Client) evict(ctx context.Context, name, id, why string) error {
 		err = e.Evict(ctx, name, id, string(note))
 	}
 	if errors.Is(err, driver.ErrGone) {
-		return fmt.Errorf("%w: there is no such entry (any more)", ErrNotHeld)
+		return fmt.Errorf("%w: there is no such entry (any more)", ErrNotFound)
 	}
 	return err
 }
@@ -98,10 +98,9 @@ func (c *Client) lastEviction(ctx context.Context, name string) (*Eviction, erro
 	return e, nil
 }
 
-// A request to the holder is a waiter with a reason. Curator has a revocation node, others a
-// channel. Here AskHolder marks an ordinary waiter; a holder that wants to know follows its own
-// name. It works on every store without anything new in a driver, it keeps its place in the queue,
-// and it is shown by hasp who.
+// AskHolder marks an ordinary waiter, and a holder that wants to know follows its own name: it
+// works on every store, keeps its place in the queue, and is shown by hasp who. Rejected: a
+// revocation node, as Curator has, or a channel.
 
 // AskHolder makes a request that asks the holder of the lock to give it up soon, and says why (at
 // most 1 KB of UTF-8). It is a request: a holder that did not ask to be asked ([Revocable]; its
@@ -126,32 +125,32 @@ func Revocable(every time.Duration, f func(by Owner)) LockOption {
 
 // listen tells f who asks for the lock, for as long as the lease is held.
 func (c *Client) listen(l *Lease, r *request) {
-	told := map[string]bool{} // by id, those that ask at this moment: an entry that has gone does not come back
-	tell := func(q Queue) {
+	reported := map[string]bool{} // by id, those that ask at this moment: an entry that has gone does not come back
+	report := func(q Queue) {
 		asking := map[string]bool{}
 		for _, w := range q.Waiters {
 			if w.Owner.Asks == "" {
 				continue
 			}
-			if !told[w.ID] && l.Held() {
+			if !reported[w.ID] && l.Held() {
 				r.revoked(w.Owner)
 			}
 			asking[w.ID] = true
 		}
-		told = asking
+		reported = asking
 	}
 	ctx := l.Context()
 	if r.revokedEvery > 0 {
 		for sleep(ctx, r.revokedEvery) {
 			if q, err := c.inspect(ctx, l.Name(), 0); err == nil { // else it looks again
-				tell(q)
+				report(q)
 			}
 		}
 		return
 	}
 	for q, err := range c.Follow(ctx, l.Name()) {
 		if err == nil { // else it goes on when the store is back
-			tell(q)
+			report(q)
 		}
 	}
 }

@@ -195,7 +195,7 @@ func ExampleElection_Run() {
 		done <- candidate.Election("scheduler").Run(ctx, []byte("10.0.0.1:8080"), func(ctx context.Context, term *hasp.Term) error {
 			// Lead here: start what only the leader does, with ctx, and hand term.Token() to what
 			// is written.
-			<-ctx.Done() // told to stop, or the lead is lost
+			<-ctx.Done() // asked to stop, or the lead is lost
 			return nil   // when all that was started has ended
 		})
 	}()
@@ -242,7 +242,7 @@ func ExampleLease_Token() {
 
 	first, _ := one.Mutex("file").Lock(ctx)
 	_ = one.Close() // as good as dead
-	<-first.Lost()
+	<-first.Context().Done()
 	second, _ := two.Mutex("file").Lock(ctx)
 	write(second.Token(), "the second's")
 	write(first.Token(), "the first's, late")
@@ -251,14 +251,14 @@ func ExampleLease_Token() {
 	// refused: the first's, late
 }
 
-func ExampleLease_Lost() {
+func ExampleLease_Context() {
 	c := open()
 	lease, _ := c.Mutex("a").Lock(context.Background())
 	go func() {
 		time.Sleep(time.Millisecond)
 		c.Close()
 	}()
-	<-lease.Lost()
+	<-lease.Context().Done()
 	var lost *hasp.LostError
 	fmt.Println(errors.As(lease.Err(), &lost), lost.Reason)
 	fmt.Println(errors.Is(context.Cause(lease.Context()), hasp.ErrLost))

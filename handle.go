@@ -12,12 +12,16 @@ type handle struct {
 	capacity int64
 	owner    string
 	cfg      lockConfig
-	err      error // of the options; told at the first use
+	err      error // of the options; reported at the first use
 }
 
 func (c *Client) handle(name string, capacity int64, opts []LockOption) handle {
 	h := handle{name: name, capacity: capacity, owner: c.owner}
 	for _, opt := range opts {
+		if opt == nil {
+			h.cfg.err = errNilOption
+			continue
+		}
 		opt(&h.cfg)
 	}
 	h.err = errors.Join(h.cfg.err, h.cfg.limits.check())
@@ -36,9 +40,8 @@ func (c *Client) handle(name string, capacity int64, opts []LockOption) handle {
 	return h
 }
 
-// errHidden is for what goes by the waiters that a queue shows. Where there is no queue, a
-// request would stand nowhere, and a cycle would not be found: a program that relies on the one or
-// the other must be told.
+// errHidden refuses the options that need to see who waits. A store without a queue has no place
+// for the request to a holder, and shows no cycle: a program that relies on either must be told.
 var errHidden = fmt.Errorf("%w: it does not show who waits, so it cannot ask a holder or find a deadlock", ErrUnsupported)
 
 func (h *handle) ask(op string, units int64) *request {

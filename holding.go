@@ -12,11 +12,10 @@ import (
 // made of one of these, or the *takenLeases of a LockAll that still waits for the rest.
 type leaseKey struct{}
 
-// LeaseFrom is innermost, and silent among several. A token that belongs to another lock than the
-// resource's would be accepted or refused at random. So LeaseFrom returns the lease of the
-// innermost Do or Context, and none under DoAll, whose function gets all leases, with a token by
-// name. Rejected: the last of several; a lease as one more parameter of Do's function (it would be
-// unused in most, and does not reach the functions that those call).
+// LeaseFrom has no lease under DoAll, whose function gets all of them, with a token by name: the
+// token of another lock than the resource's would be accepted or refused at random. Rejected: the
+// last of several; a lease as one more parameter of Do's function (it does not reach the functions
+// that those call).
 
 // LeaseFrom returns the lease that ctx was made from: by [Lease.Context] or [Lease.Bind], or by a
 // Do or [Election.Run], which give their functions such a context. It is for what needs more than
@@ -52,7 +51,7 @@ type holder interface {
 	// each calls yield for the leases that are held, until it returns false, which each returns.
 	each(yield func(*Lease) bool) bool
 
-	// outer is the context that the first of them was asked for with.
+	// outer is the context with which the first of them was requested.
 	outer() context.Context
 }
 

@@ -2,52 +2,55 @@ package hasp
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/hasplock/hasp/driver"
 )
 
 // Queue has the entries of a name at one moment.
 type Queue struct {
-	Name    string  `json:"name"`
-	Holders []Entry `json:"holders"` // oldest first
-	Waiters []Entry `json:"waiters"` // in the order in which they will be served
+	Name    string
+	Holders []Entry // oldest first
+	Waiters []Entry // in the order in which they will be served
 
 	// Quarantine is for how long the store grants nothing, because it may have forgotten locks:
 	// on Redis after a restart. It is asked for where there is no holder. The first waiter does not
 	// hold until it is over.
-	Quarantine time.Duration `json:"quarantine_ns,omitempty"`
+	Quarantine time.Duration
 }
 
 // Entry is one place in a Queue.
 type Entry struct {
-	ID       string    `json:"id"`
-	Units    int64     `json:"units"`
-	Capacity int64     `json:"capacity"`
-	Token    uint64    `json:"token,omitempty"` // where Traits().Fencing: of the grant, or of the one to come
-	Owner    Owner     `json:"owner"`
-	Since    time.Time `json:"since,omitzero"` // when it asked, by its owner's clock; zero if the store does not know
-	Value    []byte    `json:"-"`              // in JSON as value, if it is UTF-8, and else in base64 as value_base64
-	Session  string    `json:"session,omitempty"`
+	ID       string
+	Units    int64
+	Capacity int64
+	Token    uint64 // where Traits().Fencing: of the grant, or of the one to come
+	Owner    Owner
+	Since    time.Time // when it asked, by its owner's clock; zero if the store does not know
+	Value    []byte
+	Session  string
 
 	// Holds are the ids of entries, of any name, that this one's owner holds while it
 	// waits: those whose leases its context was made from. They make deadlocks certain (see
 	// Deadlock).
-	Holds []string `json:"holds,omitempty"`
+	Holds []string
 
 	// AnyOf says that it was made by [LockAny] or a [Pool]: as a waiter it may stand in other
 	// queues too, and leaves when it is granted another lock.
-	AnyOf bool `json:"any_of,omitempty"`
+	AnyOf bool
+
+	// LooksOver is since when the holder's own stamp says that its time is over, on a store without
+	// a clock (kube, s3); zero where it does not. It may hold still: clocks differ, and who waits
+	// takes the lock only after it has seen it unchanged for its TTL.
+	LooksOver time.Time
 
 	// Expires is when the store removes the entry if it is not renewed, by this client's clock;
 	// zero where nothing expires, and where the store does not say it with a queue (see
 	// docs/DRIVERS.md). Each renewal moves it. It is not the end of the holder's trust, which is
 	// earlier.
-	Expires time.Time `json:"expires,omitzero"`
+	Expires time.Time
 }
 
 // Whole reports whether the entry takes the lock for itself: a mutex or a writer.
@@ -78,7 +81,7 @@ func (c *Client) quarantine(ctx context.Context, name string) (time.Duration, er
 
 // inspect reads the first entries of a queue: at most limit, or all if that is 0.
 func (c *Client) inspect(ctx context.Context, name string, limit int) (Queue, error) {
-	q := Queue{Name: name, Holders: []Entry{}, Waiters: []Entry{}} // in JSON [], not null
+	q := Queue{Name: name}
 	if ctx == nil {
 		return q, c.wrap(ctx, "inspect", name, errNilContext)
 	}
@@ -119,7 +122,7 @@ func (c *Client) entry(e driver.Entry) Entry {
 	owner := decodeOwner(e.Owner)
 	v := Entry{
 		ID: e.ID, Units: e.Units, Capacity: e.Capacity, Owner: owner.Owner, Holds: owner.Holds, AnyOf: owner.AnyOf,
-		Since: e.Since, Value: e.Value, Session: e.Session,
+		Since: e.Since, Value: e.Value, Session: e.Session, LooksOver: e.LooksOver,
 	}
 	if c.traits.Fencing {
 		v.Token = e.Seq
@@ -196,40 +199,4 @@ func (c *Client) follow(ctx context.Context, name string) <-chan struct{} {
 		}
 	}()
 	return signal
-}
-
-// plainEntry is an Entry without its methods, and with what Entry leaves out of JSON.
-type plainEntry struct {
-	*entryFields
-	Text   *string `json:"value,omitempty"`
-	Base64 []byte  `json:"value_base64,omitempty"`
-}
-
-type entryFields Entry
-
-// MarshalJSON writes the value as text where it is UTF-8: a published address is to be read, by
-// people and by jq. Other values are in base64, under another key.
-func (e Entry) MarshalJSON() ([]byte, error) {
-	p := plainEntry{entryFields: (*entryFields)(&e)}
-	switch text := string(e.Value); {
-	case len(e.Value) == 0:
-	case utf8.Valid(e.Value):
-		p.Text = &text
-	default:
-		p.Base64 = e.Value
-	}
-	return json.Marshal(p)
-}
-
-// UnmarshalJSON reads what MarshalJSON writes.
-func (e *Entry) UnmarshalJSON(text []byte) error {
-	p := plainEntry{entryFields: (*entryFields)(e)}
-	if err := json.Unmarshal(text, &p); err != nil {
-		return err
-	}
-	e.Value = p.Base64
-	if p.Text != nil {
-		e.Value = []byte(*p.Text)
-	}
-	return nil
 }

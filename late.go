@@ -5,46 +5,52 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
 )
 
-// An entry that a renewal did not reach has its own deadline. If entries are renewed one by one,
-// some may be out of reach while others are not. KeepAlive names them, with the time left for each
-// (driver.PartialRenewal), and the core keeps that in a map that is nearly always nil. Rejected:
-// the oldest entry's time for all (a silent node of a cluster took every lock with it); a deadline
-// in each entry, as above.
-
-// lateEntries are those that the last renewal did not reach while it reached others (a node
-// of a cluster is silent, or the store is slow and they are many). Each is trusted for as long
-// as its own time lasts, and the others go on.
+// lateEntries are those that the last renewal did not reach while it reached others (a node of a
+// cluster is silent, or the store is slow and they are many): KeepAlive names them, with the time
+// left for each (driver.PartialRenewal). Each is trusted for as long as its own time lasts, and the
+// others go on. The map is nearly always nil. Rejected: the oldest entry's time for all (a silent
+// node took every lock with it); a deadline in each entry (session).
 type lateEntries map[*entry]lateness
 
 // lateness is the driver's report about one of them.
 type lateness struct {
-	sent    instant       // just before the call that did not reach it
-	granted time.Duration // what was left of its time then
+	sent    bootclock.Instant // just before the call that did not reach it
+	granted time.Duration     // what was left of its time then
+
+	unanswered bool // its Enqueue was under way
 }
 
 // left is for how long it may still be trusted.
 func (l lateness) left(margin time.Duration) time.Duration {
-	elapsed, _ := since(l.sent)
+	elapsed, _ := bootclock.Since(l.sent)
 	return l.granted - margin - elapsed
 }
 
 // soonest is when the first of them is over.
 func (m lateEntries) soonest(margin time.Duration) time.Duration {
+	return min(m.first(margin, false), m.first(margin, true))
+}
+
+// first is soonest among those whose Enqueue was answered, or among those whose was not.
+func (m lateEntries) first(margin time.Duration, unanswered bool) time.Duration {
 	least := driver.Forever
 	for _, l := range m {
-		least = min(least, l.left(margin))
+		if l.unanswered == unanswered {
+			least = min(least, l.left(margin))
+		}
 	}
 	return least
 }
 
 // lateLocked finds the entries of those ids. One that was released meanwhile is no longer ours.
-func (s *session) lateLocked(sent instant, ids map[string]time.Duration) lateEntries {
-	late := make(lateEntries, len(ids))
-	for id, granted := range ids {
+func (s *session) lateLocked(sent bootclock.Instant, p *driver.PartialRenewal) lateEntries {
+	late := make(lateEntries, len(p.Late))
+	for id, granted := range p.Late {
 		if e := s.entries[id]; e != nil {
-			late[e] = lateness{sent, granted}
+			late[e] = lateness{sent, granted, p.Unanswered[id]}
 		}
 	}
 	return late
@@ -72,7 +78,7 @@ func (s *session) expireLate(e *entry) {
 	s.mu.Lock()
 	l, isLate := s.late[e]
 	err, margin := s.lastErr, s.margin
-	confirmed := l.sent.at.Add(l.granted - s.granted) // when it had all of its time left
+	confirmed := l.sent.At.Add(l.granted - s.granted) // when it had all of its time left
 	s.mu.Unlock()
 	if !isLate || l.left(margin) > 0 {
 		return // somebody else was first, or it was renewed meanwhile

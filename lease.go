@@ -2,33 +2,29 @@ package hasp
 
 import (
 	"context"
-	"errors"
 	"time"
+
+	"github.com/hasplock/hasp/driver/kit/bootclock"
 )
 
-// Lease is a held lock, and owning it is owning the lock: never a goroutine, a process
-// or a Mutex value. Its methods may be called at once from many goroutines.
+// Lease is a held lock. Code that has the Lease owns the lock; a goroutine, a process or a Mutex
+// value owns nothing. Its methods may be called at once from many goroutines.
 type Lease struct {
 	entry  *entry
-	parent context.Context // the caller's, for its values
-	since  instant         // when it was granted; its boot time only if that is bounded
+	parent context.Context   // the caller's, for its values
+	since  bootclock.Instant // when it was granted; its boot time only if that is bounded
 
 	// Guarded by entry.mu.
-	before *Lease        // of the same entry and not ended: see entry.newest
-	err    error         // why it is no longer held, once that is so
-	lost   chan struct{} // made on demand, closed at a loss
+	before *Lease // of the same entry and not ended: see entry.newest
+	err    error  // why it is no longer held, once that is so
 	ctx    context.Context
 	endCtx context.CancelCauseFunc
 }
 
-// The work's context asks the clocks. After a stop of the process, the work may be scheduled first,
-// before any timer. So the context that Lease.Context returns computes its Err and Done, as Held
-// does. Rejected: a promise that the channel is closed "at once".
-
-// workContext is the context for work under leases. A timer ends it at the deadline, but after
-// a pause of the process the caller may run before any timer does: so it asks the clocks, by
-// trusted, whenever somebody looks. Contexts made from it are plain ones: they end with it, and
-// know of the end a moment later.
+// workContext is the context for work under leases. A timer ends it at the deadline, but after a
+// pause of the process the work may run before any timer does: so Err and Done ask the clocks, by
+// trusted, as Held does. Contexts made from it are plain ones: they end with it, and know of the
+// end a moment later. Rejected: a promise that the channel is closed "at once".
 type workContext struct {
 	context.Context
 	endIfOver func() // ends the context if the trust is over
@@ -83,31 +79,16 @@ func (l *Lease) Deadline() time.Time {
 	return at
 }
 
-// Lost returns a channel that is closed when the lease is lost: no later than the
-// deadline, before the store may hand the lock on. Release does not close it. After a pause of
-// the process a channel that was returned before it is closed as soon as a timer runs; a new
-// call of Lost, like [Lease.Held] and the methods of [Lease.Context], tells at once.
-func (l *Lease) Lost() <-chan struct{} {
-	l.entry.endIfOver()
-	l.entry.mu.Lock()
-	defer l.entry.mu.Unlock()
-	if l.lost == nil {
-		l.lost = make(chan struct{})
-		if errors.Is(l.err, ErrLost) {
-			close(l.lost)
-		}
-	}
-	return l.lost
-}
-
 // Context returns the context for the work under the lock. It carries the values of the context
 // given to Lock, but not its end: it ends when the lease is lost, with the *LostError as its cause,
-// or released. Work that is to stop with the context given to Lock as well, or with another one,
-// has [Lease.Bind]. Locking the same name with it, or with a context made from it, is recognised as
-// waiting for oneself.
+// or released. [Lease.Bind] makes a context that ends with another one as well, such as the one
+// given to Lock. A Lock of the same name with this context, or with one made from it, would wait
+// for itself, and fails with ErrDeadlock (but see [Reentrant]).
 //
-// Its own Err and Done ask the clocks, so that the first look after a pause of the process
-// already tells a loss. A context made from it learns of the loss as soon as a timer runs.
+// It ends no later than the deadline, before the store may hand the lock on. Its own Err and Done
+// ask the clocks, so that the first look after a pause of the process already reports a loss. A
+// channel that Done returned before the pause, and a context made from it, follow as soon as a
+// timer runs.
 func (l *Lease) Context() context.Context {
 	l.entry.endIfOver()
 	l.entry.mu.Lock()
@@ -135,9 +116,6 @@ func (l *Lease) Err() error {
 // endLocked ends the lease for those who look, with entry.mu held.
 func (l *Lease) endLocked(err error) {
 	l.err = err
-	if l.lost != nil && errors.Is(err, ErrLost) {
-		close(l.lost)
-	}
 	if l.endCtx != nil {
 		l.endCtx(err)
 	}

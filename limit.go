@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
 )
 
 // limits are a holder's own bounds, as the options of a lock set them; 0 where unset.
@@ -44,14 +45,14 @@ func StallAfter(d time.Duration) LockOption {
 
 func (c *lockConfig) limit(option string, into *time.Duration, d time.Duration) {
 	if d <= 0 {
-		c.err = errors.Join(c.err, fmt.Errorf("%w: %s must be greater than zero, not %s", ErrInvalidOption, option, d))
+		c.err = errors.Join(c.err, fmt.Errorf("%w: %s must be greater than zero, not %s", ErrInvalid, option, d))
 	}
 	*into = d
 }
 
 func (l *limits) check() error {
 	if l.max > 0 && l.min > l.max {
-		return fmt.Errorf("%w: MinHold (%s) is longer than MaxHold (%s)", ErrInvalidOption, l.min, l.max)
+		return fmt.Errorf("%w: MinHold (%s) is longer than MaxHold (%s)", ErrInvalid, l.min, l.max)
 	}
 	return nil
 }
@@ -67,15 +68,15 @@ func (l *Lease) Progress() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if l.err == nil {
-		e.limit.progress = now()
+		e.limit.progress = bootclock.Now()
 	}
 }
 
-// limit is the limits of an entry at work, which but for the limits entry.mu protects.
+// limit is the limits of an entry at work. entry.mu protects all fields but the limits themselves.
 type limit struct {
 	limits
-	since    instant // when the lease of the moment was granted
-	progress instant
+	since    bootclock.Instant // when the lease of the moment was granted
+	progress bootclock.Instant
 	timer    *time.Timer
 }
 
@@ -92,11 +93,11 @@ func newLimit(l limits) *limit {
 func (e *entry) leftLocked() (left time.Duration, reason Reason) {
 	left = driver.Forever
 	if e.limit.max > 0 {
-		elapsed, _ := since(e.limit.since)
+		elapsed, _ := bootclock.Since(e.limit.since)
 		left, reason = e.limit.max-elapsed, ReasonOverdue
 	}
 	if e.limit.stall > 0 {
-		elapsed, _ := since(e.limit.progress)
+		elapsed, _ := bootclock.Since(e.limit.progress)
 		if stall := e.limit.stall - elapsed; stall < left {
 			left, reason = stall, ReasonStalled
 		}
@@ -153,7 +154,7 @@ func (e *entry) endOverLimit(reason Reason) {
 }
 
 // startLimitLocked begins to count for the holder, at the grant.
-func (e *entry) startLimitLocked(granted instant) {
+func (e *entry) startLimitLocked(granted bootclock.Instant) {
 	if e.limit == nil {
 		return
 	}
@@ -187,7 +188,7 @@ func (e *entry) checkLimit() {
 // minLeftLocked is for how long MinHold keeps the lock from the next. The caller has e.mu, or is
 // the release that has ended the last lease: the limit does not change any more.
 func (e *entry) minLeftLocked() time.Duration {
-	elapsed, _ := since(e.limit.since)
+	elapsed, _ := bootclock.Since(e.limit.since)
 	return e.limit.min - elapsed
 }
 

@@ -104,7 +104,7 @@ func TestStallAfter(t *testing.T) {
 			t.Errorf("deadline in %s", left)
 		}
 		last := time.Now()
-		<-l.Lost()
+		<-l.Context().Done()
 		var lost *hasp.LostError
 		if at := time.Since(last); at != 4*time.Second || !errors.As(l.Err(), &lost) || lost.Reason != hasp.ReasonStalled {
 			t.Errorf("ended after %s: %v", at, l.Err())
@@ -150,7 +150,7 @@ func TestWrongLimits(t *testing.T) {
 			{hasp.MinHold(2 * time.Second), hasp.MaxHold(time.Second)},
 		} {
 			_, err := c.Mutex("a", opts...).Lock(t.Context())
-			wantErr(t, err, hasp.ErrInvalidOption)
+			wantErr(t, err, hasp.ErrInvalid)
 		}
 		if b.opens.Load() != 0 {
 			t.Error("the store was asked")

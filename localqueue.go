@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// localQueues lets one acquisition per name and process into the store at a time, first come,
-// first served. A thousand goroutines that want one lock are then one entry in the
+// localQueues lets one acquisition per name and client into the store at a time, first come,
+// first served. A thousand goroutines that want one lock are then one waiter in the
 // store's queue: its cost for everybody else does not grow with them, and another
-// process waits for one of ours, not for all.
+// client waits for one of ours, not for all.
 //
-// It is for acquiring, not for holding: as soon as one is in, the next may queue up
-// behind it in the store, so that the hand-over is the store's push and nothing waits
-// for this process to notice first.
+// It is for acquiring, not for holding: as soon as the store has granted the lock to one, the next
+// may queue up behind it in the store. So the store's push hands the lock over, and nothing waits
+// for this process to notice the release first.
 //
 // Readers and permits do not exclude each other. Once one of them has been granted, those
 // behind it that can hold beside it enter together: a round trip for all instead of one for

@@ -10,12 +10,11 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// LockAll takes handles, not names. The first design had LockAll(ctx, names...). With handles
-// (c.Mutex("a"), rw.RLocker(), sem.Locker(2)) readers, permits, notes and limits can be mixed in
-// one call and one type. The order is that of the names; all are of one client, since nothing
-// orders two stores for everybody (rejected: an identity that each store keeps for it, 540 lines).
-// It returns a MultiLease: one loss, one release, but a token per name, since each name's resource
-// has seen its own.
+// LockAll takes handles, not names: readers, permits, notes and limits can be mixed in one call and
+// one type. The order is that of the names; all are of one client, since nothing orders two stores
+// for everybody (rejected: an identity that each store keeps for it, 540 lines). It returns a
+// MultiLease: one loss, one release, but a token per name, since each name's resource has seen its
+// own.
 
 // Locker is a lock that [Do], [LockAll] and [LockAny] can take: a [*Mutex], the writer's side of an
 // [*RWMutex], its reader's side ([RWMutex.RLocker]), or permits of a semaphore
@@ -108,12 +107,12 @@ func partsOf(ctx context.Context, locks []Locker) ([]part, error) {
 		return nil, errNilContext
 	}
 	if len(locks) == 0 {
-		return nil, fmt.Errorf("%w: no lock is named", ErrInvalidOption)
+		return nil, fmt.Errorf("%w: no lock is named", ErrInvalid)
 	}
 	parts := make([]part, len(locks))
 	for i, l := range locks {
 		if l == nil {
-			return nil, fmt.Errorf("%w: a lock is nil", ErrInvalidOption)
+			return nil, fmt.Errorf("%w: a lock is nil", ErrInvalid)
 		}
 		p := l.part()
 		if p.err != nil {
@@ -121,7 +120,7 @@ func partsOf(ctx context.Context, locks []Locker) ([]part, error) {
 		}
 		if first := parts[0]; i > 0 && p.client != first.client {
 			return nil, fmt.Errorf("%w: %q at %s and %q at %s are locks of two clients; take all from one, or one after the other in an order that all programs keep",
-				ErrInvalidOption, first.name, first.client.backend, p.name, p.client.backend)
+				ErrInvalid, first.name, first.client.backend, p.name, p.client.backend)
 		}
 		parts[i] = p
 	}
@@ -133,7 +132,7 @@ func inOrder(parts []part) ([]part, error) {
 	slices.SortStableFunc(parts, part.compare)
 	for i, p := range parts[1:] {
 		if before := parts[i]; p.same(before) && (p.capacity != driver.Whole || before.capacity != driver.Whole) {
-			return nil, fmt.Errorf("%w: the semaphore %q is named twice", ErrInvalidOption, p.name)
+			return nil, fmt.Errorf("%w: the semaphore %q is named twice", ErrInvalid, p.name)
 		}
 	}
 	return slices.CompactFunc(parts, part.same), nil

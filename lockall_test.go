@@ -101,6 +101,41 @@ func TestLockAllFails(t *testing.T) {
 	})
 }
 
+// What it had is free at once where one of the locks cannot be had, also with MinHold: that is for
+// work, and none was done. Where the caller holds the lock already, MinHold is that lease's.
+func TestLockAllFailsWithMinHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c, other := pair(t)
+		lock(t, other, "b")
+		min := hasp.MinHold(time.Hour)
+		for range 2 {
+			_, err := hasp.TryLockAll(t.Context(), c.Mutex("a", min), c.Mutex("b", min))
+			wantErr(t, err, hasp.ErrBusy)
+			synctest.Wait()
+			if n := entries(t, other, "a"); n != 0 {
+				t.Fatalf("%d entries are left", n)
+			}
+		}
+		a, err := c.Mutex("a", min).Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = hasp.TryLockAll(a.Context(), c.Mutex("a", min, hasp.Reentrant()), c.Mutex("b"))
+		wantErr(t, err, hasp.ErrBusy)
+		if err := a.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour - time.Second)
+		if n := entries(t, other, "a"); n != 1 {
+			t.Errorf("%d entries before the hour is over", n)
+		}
+		time.Sleep(2 * time.Second)
+		if n := entries(t, other, "a"); n != 0 {
+			t.Errorf("%d entries after it", n)
+		}
+	})
+}
+
 // One loss is the loss of all, told once, and the others are there until the release.
 func TestLockAllLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -111,7 +146,7 @@ func TestLockAllLost(t *testing.T) {
 		}
 		work := m.Context()
 		evict(t, store, "b")
-		<-m.Lost()
+		<-m.Context().Done()
 		<-work.Done()
 		wantErr(t, context.Cause(work), hasp.ErrLost)
 		wantErr(t, m.Err(), hasp.ErrLost)
@@ -160,7 +195,7 @@ func TestLockAllWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, c, other := pair(t)
 		_, err := hasp.LockAll(t.Context(), c.Mutex("orders"), other.Mutex("stock"))
-		wantErr(t, err, hasp.ErrInvalidOption)
+		wantErr(t, err, hasp.ErrInvalid)
 		if text := fmt.Sprint(err); !strings.Contains(text, "orders") || !strings.Contains(text, "stock") || !strings.Contains(text, "two clients") {
 			t.Errorf("locks of two clients: %v", err)
 		}
@@ -168,12 +203,12 @@ func TestLockAllWrong(t *testing.T) {
 			{}, {nil}, {c.Semaphore("s", 3).Locker(1), c.Semaphore("s", 3).Locker(1)}, {c.Mutex("s"), c.Semaphore("s", 3).Locker(1)},
 			{c.Semaphore("s", 3).Locker(4)}, {c.Mutex("a"), c.Mutex("a\x00")}, {c.Mutex("\xff"), c.Mutex("b")},
 		} {
-			if _, err := hasp.LockAll(t.Context(), locks...); !errors.Is(err, hasp.ErrInvalidOption) {
+			if _, err := hasp.LockAll(t.Context(), locks...); !errors.Is(err, hasp.ErrInvalid) {
 				t.Errorf("%v", err)
 			}
 		}
 		_, err = hasp.LockAll(noContext, c.Mutex("a"))
-		wantErr(t, err, hasp.ErrInvalidOption)
+		wantErr(t, err, hasp.ErrInvalid)
 		if n := b.opens.Load(); n != 0 {
 			t.Error("the store was asked")
 		}

@@ -35,7 +35,7 @@ const (
 // first counts. A lock that ctx holds already counts as taken (but see [Reentrant]); if that is all
 // of them, the error wraps ErrDeadlock. The other errors are those of [Mutex.Lock]; one lock that
 // cannot be had (ErrMismatch, say) fails the call. [FailOnDeadlock] is refused with
-// ErrInvalidOption: a caller with several ways on is in no deadlock as long as one of them is open,
+// ErrInvalid: a caller with several ways on is in no deadlock as long as one of them is open,
 // and [Client.Deadlocks] shows it in none that is certain.
 //
 // Observers are told of each lock that was waited for or was granted.
@@ -44,7 +44,8 @@ func LockAny(ctx context.Context, locks ...Locker) (*Lease, error) {
 }
 
 // TryLockAny returns the lease of the first of the locks that is free, and otherwise an error
-// wrapping ErrBusy that names the last of them. See [LockAny] and [Mutex.TryLock].
+// wrapping ErrBusy that names the last of them; or ErrQuarantine, if the store's quarantine has
+// refused one of them. See [LockAny] and [Mutex.TryLock].
 func TryLockAny(ctx context.Context, locks ...Locker) (*Lease, error) {
 	return lockAny(ctx, locks, false)
 }
@@ -67,7 +68,7 @@ func lockAny(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {
 	return choose(ctx, once, wait)
 }
 
-var errAnyDeadlock = fmt.Errorf("lock any: %w: FailOnDeadlock is for a caller that waits for one lock", ErrInvalidOption)
+var errAnyDeadlock = fmt.Errorf("lock any: %w: FailOnDeadlock is for a caller that waits for one lock", ErrInvalid)
 
 // choose takes one of the locks, the first that is free.
 func choose(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {
@@ -77,22 +78,31 @@ func choose(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {
 	h, who, caller := holderOf(ctx), &choice{ctx: ctx}, ctx
 	ctx = context.WithValue(ctx, leaseKey{}, who)
 	if !wait { // the last refusal is that of the call, and told
-		if l, err := tryEach(ctx, locks[:len(locks)-1]); l != nil || err != nil && !taken(err) {
-			return l, err
+		l, before := tryEach(ctx, locks[:len(locks)-1])
+		if l != nil || before != nil && !taken(before) {
+			return l, before
 		}
-		return locks[len(locks)-1].TryLock(caller)
+		l, err := locks[len(locks)-1].TryLock(caller)
+		if errors.Is(before, ErrQuarantine) && taken(err) {
+			err = before
+		}
+		return l, err
 	}
-	for ; ; who.waited.Store(true) {
+	for {
 		l, err := tryEach(ctx, locks)
 		if !taken(err) {
 			return l, err
 		}
+		who.waited.Store(true)
 		queues := slices.DeleteFunc(slices.Clone(locks), func(l Locker) bool { // to wait there is to wait for oneself
 			p := l.part()
 			return holding(h, p.client, p.ask("", p.units)) != nil
 		})
-		if len(queues) == 0 {
+		switch len(queues) {
+		case 0:
 			return locks[0].Lock(ctx) // says so
+		case 1: // no choice is left either
+			return queues[0].Lock(caller)
 		}
 		rand.Shuffle(len(queues), func(i, j int) { queues[i], queues[j] = queues[j], queues[i] })
 		l, err = firstGranted(ctx, queues[:min(len(queues), anyQueues)], len(queues) > anyQueues)
@@ -102,16 +112,25 @@ func choose(ctx context.Context, locks []Locker, wait bool) (*Lease, error) {
 	}
 }
 
-// taken reports that a lock is held by another, or by ctx itself.
-func taken(err error) bool { return errors.Is(err, ErrBusy) || errors.Is(err, ErrDeadlock) }
+// taken reports that a lock is held by another, or by ctx itself, or that a quarantine has refused
+// it: the others may be free.
+func taken(err error) bool { return refusedTry(err) || errors.Is(err, ErrDeadlock) }
 
-func tryEach(ctx context.Context, locks []Locker) (l *Lease, err error) {
+// tryEach returns the lease of the first that is free, or what ends the search. Else the error is
+// that of a quarantine, if there was one: to be taken by others says that they do the work, and of
+// that lock none knows.
+func tryEach(ctx context.Context, locks []Locker) (*Lease, error) {
+	var refused error
 	for _, lock := range locks {
-		if l, err = lock.TryLock(ctx); !taken(err) {
-			break
+		l, err := lock.TryLock(ctx)
+		if !taken(err) {
+			return l, err
+		}
+		if !errors.Is(refused, ErrQuarantine) {
+			refused = err
 		}
 	}
-	return l, err
+	return nil, refused
 }
 
 var (
@@ -124,7 +143,7 @@ var (
 func withdrawn(ctx context.Context, err error) bool {
 	cause := context.Cause(ctx)
 	_, choosing := holderOf(ctx).(*choice)
-	return cause == errAnotherGranted || cause == errLookAgain || choosing && errors.Is(err, ErrBusy) && ctx.Err() == nil
+	return cause == errAnotherGranted || cause == errLookAgain || choosing && refusedTry(err) && ctx.Err() == nil
 }
 
 // firstGranted waits in the queues of the locks, and keeps the first grant. Each request is one of
@@ -161,13 +180,10 @@ func firstGranted(ctx context.Context, locks []Locker, again bool) (*Lease, erro
 	return nil, first
 }
 
-// giveBackRest releases what was granted too late. MinHold is for work, and none was done.
+// giveBackRest releases what was granted too late.
 func giveBackRest(n int, next func() *Lease) {
 	for range n {
 		if l := next(); l != nil {
-			if l.entry.limit != nil {
-				l.entry.limit.min = 0 // read at the release alone, which comes after this
-			}
 			l.entry.session.client.releaseUnwanted(l)
 		}
 	}
@@ -177,11 +193,13 @@ func giveBackRest(n int, next func() *Lease) {
 // queues says so, since such a waiter is in no certain deadlock.
 type choice struct {
 	ctx    context.Context
-	waited atomic.Bool // in one of the queues, or for a turn to enter it
+	waited atomic.Bool // the store has answered once that all of them are taken
 }
 
-// waited reports that the caller with ctx has stood in another queue, and so outlasts an outage of
-// the store also where it enters the next, or looks again.
+// waited reports that the caller with ctx waits for one of several locks, and so outlasts an outage
+// of the store also where it enters the next queue, or looks again. That begins with the answer
+// that all are taken, and not in a queue of the store: all its places can be turns in this process,
+// behind others who look again at the moment of the outage.
 func waited(ctx context.Context) bool {
 	c, ok := holderOf(ctx).(*choice)
 	return ok && c.waited.Load()

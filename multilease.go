@@ -15,10 +15,8 @@ type MultiLease struct {
 	taken  *takenLeases
 	leases []*Lease // in the order taken
 
-	mu   sync.Mutex
-	ctx  context.Context
-	lost chan struct{}
-	told sync.Once // closes lost
+	mu  sync.Mutex
+	ctx context.Context
 }
 
 // giveBack releases what an attempt had, without keeping its caller waiting.
@@ -101,30 +99,6 @@ func (m *MultiLease) Context() context.Context {
 		}
 	}
 	return m.ctx
-}
-
-// Lost returns a channel that is closed when the first of the locks is lost. See
-// [Lease.Lost].
-func (m *MultiLease) Lost() <-chan struct{} {
-	m.mu.Lock()
-	if m.lost == nil {
-		m.lost = make(chan struct{})
-		for _, l := range m.leases {
-			context.AfterFunc(l.Context(), m.tellLost)
-		}
-	}
-	m.mu.Unlock()
-	// After a pause the first look tells, before any timer or goroutine has run. Without mu: a loss
-	// that is found here is told to the observers first, which may look at m.
-	m.tellLost()
-	return m.lost
-}
-
-// tellLost closes the channel of Lost if a lock is lost.
-func (m *MultiLease) tellLost() {
-	if errors.Is(m.Err(), ErrLost) {
-		m.told.Do(func() { close(m.lost) })
-	}
 }
 
 // Release gives all the locks back, at the same time. nil says that all were valid to the

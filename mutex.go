@@ -29,17 +29,18 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 //
 // If ctx ends, Lock returns at once with an error that wraps ctx's, and what it left in
 // the store is removed in the background. After a deadline it asks who holds the lock, for at
-// most 100 ms, and says so: see [BusyError]. If the store cannot be reached when Lock
-// begins, the error is returned as soon as that is known (at the latest after the TTL,
-// wrapping ErrUnknown); once waiting in the queue, Lock outlasts an outage of the store
-// and queues up again if its place was lost.
+// most 100 ms, and says so: see [BusyError]. If the store does not answer when Lock begins,
+// the error wraps ErrUnknown and is returned as soon as that is known (at the latest after
+// the TTL, or five seconds if that is longer); once waiting in the queue, Lock outlasts an
+// outage of the store and queues up again if its place was lost.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.client.acquire(ctx, m.handle.ask("lock", driver.Whole), m.handle.err)
 }
 
 // TryLock returns the lease if the lock is free, and otherwise an error wrapping ErrBusy,
 // without waiting for anything but the store's answer. A lock that others wait for is not
-// free.
+// free. A store that may have forgotten locks refuses with ErrQuarantine; the *BusyError says for
+// how long.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 	return m.client.acquire(ctx, m.handle.try("try lock", driver.Whole), m.handle.err)
 }

@@ -8,9 +8,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// URL errors never quote the URL. They do not contain url.Parse's message either, which quotes it.
-// The fuzz target FuzzOpenHidesPassword builds the URLs that users really get wrong. Rejected:
-// redacting, which must first parse a malformed URL.
+// Errors contain no message of url.Parse, which quotes the URL; FuzzOpenHidesPassword builds the
+// URLs that users really get wrong. Rejected: redacting, which must first parse a malformed URL.
 
 // Open connects to the store that a URL names and returns a Client for it. The package
 // of the store's driver must be imported, for its scheme to be known:

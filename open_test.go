@@ -48,10 +48,10 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("Open(%q) succeeded", u)
 			continue
 		}
-		wantErr(t, err, hasp.ErrInvalidOption)
+		wantErr(t, err, hasp.ErrInvalid)
 	}
 	_, err := hasp.Open(noContext, "mem://x")
-	wantErr(t, err, hasp.ErrInvalidOption)
+	wantErr(t, err, hasp.ErrInvalid)
 	_, err = hasp.Open(t.Context(), "mem://x?tlt=5s")
 	if err == nil || !strings.Contains(err.Error(), `"tlt"`) {
 		t.Errorf("the mistyped parameter is not named: %v", err)
@@ -70,17 +70,21 @@ func TestOptions(t *testing.T) {
 		"guard 0":             hasp.WithSafetyMargin(0),
 		"guard of the TTL":    hasp.WithSafetyMargin(10 * time.Second),
 		"owner with an essay": hasp.WithOwner(hasp.Owner{User: strings.Repeat("x", 1025)}),
+		"owner that asks":     hasp.WithOwner(hasp.Owner{Asks: "why"}),
+		"owner that listens":  hasp.WithOwner(hasp.Owner{Listens: true}),
+		"owner with a token":  hasp.WithOwner(hasp.Owner{User: "ana", Via: "deploy"}),
+		"another's owner":     hasp.WithOwner(hasp.Owner{Raw: "redisson"}),
 		"owner's long note":   hasp.WithOwner(hasp.Owner{Note: strings.Repeat("x", 1025)}),
 	} {
 		b := &spoiled{Backend: mustBackend(t, "mem://TestOptions")}
 		if _, err := hasp.New(b, opt); err == nil {
 			t.Errorf("%s: accepted", name)
 		} else {
-			wantErr(t, err, hasp.ErrInvalidOption)
+			wantErr(t, err, hasp.ErrInvalid)
 		}
 	}
 	_, err := hasp.New(floor{mustBackend(t, "mem://TestOptions")}, hasp.WithTTL(time.Second))
-	wantErr(t, err, hasp.ErrInvalidOption)
+	wantErr(t, err, hasp.ErrInvalid)
 	if !strings.Contains(err.Error(), "1s") || !strings.Contains(err.Error(), "2s") {
 		t.Errorf("the error does not name both durations: %v", err)
 	}
@@ -166,7 +170,7 @@ func FuzzCheckName(f *testing.F) {
 // What is wrong with a client has no lock's name.
 func TestNewNamesNoLock(t *testing.T) {
 	_, err := hasp.New(memlock.New().Backend(), hasp.WithTTL(time.Nanosecond))
-	if !errors.Is(err, hasp.ErrInvalidOption) || strings.Contains(err.Error(), `""`) || !strings.HasPrefix(err.Error(), "hasp: open mem://") {
+	if !errors.Is(err, hasp.ErrInvalid) || strings.Contains(err.Error(), `""`) || !strings.HasPrefix(err.Error(), "hasp: open mem://") {
 		t.Errorf("%v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
 )
 
 // opening is shared by the goroutines that wait for the same new session.
@@ -63,7 +64,8 @@ func (c *Client) forget(s *session) {
 // (its context ended) is not shared: the others then try themselves.
 func (c *Client) openShared(ctx context.Context, o *opening) (*session, error) {
 	defer c.working.Done()
-	octx, cancel := context.WithCancel(ctx)
+	// A server that says nothing keeps a caller for no longer than one that fails does (see ask).
+	octx, cancel := context.WithTimeout(ctx, max(c.cfg.ttl, closeBound))
 	defer cancel()
 	defer context.AfterFunc(c.open, cancel)() // Close does not wait for a server that is down
 
@@ -101,7 +103,7 @@ func (c *Client) openSession(ctx context.Context) (*session, error) {
 	}
 	s := &session{client: c, entries: map[string]*entry{}}
 	s.done, s.stop = context.WithCancelCause(context.Background())
-	sent := now() // before the call: a slow answer must not lengthen the lease
+	sent := bootclock.Now() // before the call: a slow answer must not lengthen the lease
 	drv, granted, err := c.backend.Open(ctx, driver.SessionOptions{TTL: c.cfg.ttl, Gone: s.gone})
 	if err != nil {
 		c.openWait.failed()

@@ -18,10 +18,10 @@ func TestEvict(t *testing.T) {
 		l := lock(t, c, "a")
 		next := lockLater(t.Context(), other, "a")
 		synctest.Wait()
-		wantErr(t, other.Evict(t.Context(), "a", "unknown", "why"), hasp.ErrNotHeld)
-		wantErr(t, other.Evict(t.Context(), "a", "", "why"), hasp.ErrInvalidOption)
-		wantErr(t, other.Evict(t.Context(), "", l.ID(), "why"), hasp.ErrInvalidOption)
-		wantErr(t, other.Evict(noContext, "a", l.ID(), "why"), hasp.ErrInvalidOption)
+		wantErr(t, other.Evict(t.Context(), "a", "unknown", "why"), hasp.ErrNotFound)
+		wantErr(t, other.Evict(t.Context(), "a", "", "why"), hasp.ErrInvalid)
+		wantErr(t, other.Evict(t.Context(), "", l.ID(), "why"), hasp.ErrInvalid)
+		wantErr(t, other.Evict(noContext, "a", l.ID(), "why"), hasp.ErrInvalid)
 		wantErr(t, c.Evict(t.Context(), "a", l.ID(), "why"), hasp.ErrUnsupported) // spoiled has no such method
 		if !l.Held() {
 			t.Fatal(l.Err())
@@ -29,7 +29,7 @@ func TestEvict(t *testing.T) {
 		if err := other.Evict(t.Context(), "a", l.ID(), "why"); err != nil {
 			t.Fatal(err)
 		}
-		<-l.Lost()
+		<-l.Context().Done()
 		if r := <-next; r.err != nil || r.lease.Token() <= l.Token() {
 			t.Errorf("%v: token %d after %d", r.err, r.lease.Token(), l.Token())
 		}
@@ -77,7 +77,7 @@ func TestRevocable(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = c.Mutex("b", hasp.AskHolder(string(make([]byte, 2000)))).Lock(t.Context())
-		wantErr(t, err, hasp.ErrInvalidOption)
+		wantErr(t, err, hasp.ErrInvalid)
 	})
 }
 
@@ -178,7 +178,7 @@ func TestDowngradeRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantErr(t, l.Downgrade(t.Context()), hasp.ErrDeadlock)
-		wantErr(t, l.Downgrade(noContext), hasp.ErrInvalidOption)
+		wantErr(t, l.Downgrade(noContext), hasp.ErrInvalid)
 		gone := lock(t, c, "c")
 		evict(t, store, "c")
 		wantErr(t, gone.Downgrade(t.Context()), hasp.ErrLost)

@@ -38,21 +38,21 @@ type Option func(*config) error
 func WithTTL(d time.Duration) Option {
 	return func(c *config) error {
 		if d <= 0 {
-			return fmt.Errorf("%w: TTL must be greater than zero, not %s", ErrInvalidOption, d)
+			return fmt.Errorf("%w: TTL must be greater than zero, not %s", ErrInvalid, d)
 		}
 		c.ttl = d
 		return nil
 	}
 }
 
-// WithSafetyMargin sets how long before the store may hand the lock on a holder stops trusting
-// its lease. It must cover the longest pause between a check of [Lease.Held] or
-// [Lease.Context] and the effect of the write behind it, for resources that do not check
-// the fencing token. Default: a tenth of the TTL, at least 50 ms.
+// WithSafetyMargin sets the time between two moments: a holder stops trusting its lease, and then,
+// at the earliest, the store may hand the lock on. For resources that do not check the fencing
+// token it must cover the longest pause between a check of [Lease.Held] or [Lease.Context] and the
+// effect of the write behind it. Default: a tenth of the TTL, at least 50 ms.
 func WithSafetyMargin(d time.Duration) Option {
 	return func(c *config) error {
 		if d <= 0 {
-			return fmt.Errorf("%w: margin must be greater than zero, not %s", ErrInvalidOption, d)
+			return fmt.Errorf("%w: margin must be greater than zero, not %s", ErrInvalid, d)
 		}
 		c.margin = d
 		return nil
@@ -60,11 +60,15 @@ func WithSafetyMargin(d time.Duration) Option {
 }
 
 // WithOwner replaces what other clients are shown as the holder. Default: user, host,
-// process id and program of this process. Do not put secrets here.
+// process id and program of this process. Do not put secrets here. Asks, Listens, Via and Raw must
+// be empty: they are what the library says of an entry.
 func WithOwner(o Owner) Option {
 	return func(c *config) error {
-		if len(o.User)+len(o.Host)+len(o.Program) > maxNote || !driver.ValidText(o.User+o.Host+o.Program+o.Asks+o.Raw) {
-			return fmt.Errorf("%w: user, host and program of an owner have at most %d bytes together, of UTF-8 without NUL", ErrInvalidOption, maxNote)
+		if o.Asks != "" || o.Listens || o.Via != "" || o.Raw != "" {
+			return fmt.Errorf("%w: Asks, Listens, Via and Raw of an owner are not a client's to say: see AskHolder and Revocable", ErrInvalid)
+		}
+		if len(o.User)+len(o.Host)+len(o.Program) > maxNote || !driver.ValidText(o.User+o.Host+o.Program) {
+			return fmt.Errorf("%w: user, host and program of an owner have at most %d bytes together, of UTF-8 without NUL", ErrInvalid, maxNote)
 		}
 		if err := checkNote(o.Note); err != nil {
 			return err
@@ -77,8 +81,8 @@ func WithOwner(o Owner) Option {
 	}
 }
 
-// WithObserver has every event of the client told to o, after the observers of options
-// before it. See [Observer].
+// WithObserver reports every event of the client to o. Several observers are called in the order of
+// their options. See [Observer].
 func WithObserver(o Observer) Option {
 	return func(c *config) error {
 		if o != nil {
@@ -88,9 +92,14 @@ func WithObserver(o Observer) Option {
 	}
 }
 
+var errNilOption = fmt.Errorf("%w: an option is nil", ErrInvalid)
+
 func newConfig(opts []Option) (config, error) {
 	c := config{ttl: defaultTTL, owner: self()}
 	for _, opt := range opts {
+		if opt == nil {
+			return c, errNilOption
+		}
 		if err := opt(&c); err != nil {
 			return c, err
 		}
@@ -105,17 +114,17 @@ func (c *config) check(t driver.Traits) error {
 		return nil // nothing expires
 	}
 	if c.ttl < t.MinTTL {
-		return fmt.Errorf("%w: TTL (%s) cannot be shorter than this store's floor (%s)", ErrInvalidOption, c.ttl, t.MinTTL)
+		return fmt.Errorf("%w: TTL (%s) cannot be shorter than this store's floor (%s)", ErrInvalid, c.ttl, t.MinTTL)
 	}
-	return c.checkTrust(c.ttl)
+	return c.checkTTL(c.ttl)
 }
 
-// checkTrust demands that two renewals fit into the time a lease is trusted, so that one
+// checkTTL demands that two renewals fit into the time a lease is trusted, so that one
 // may fail.
-func (c *config) checkTrust(ttl time.Duration) error {
+func (c *config) checkTTL(ttl time.Duration) error {
 	if trust, renew := c.trust(ttl), ttl/3; trust < 2*renew {
 		return fmt.Errorf("%w: TTL (%s) less margin (%s) leaves %s of trust, and two renewals take %s; use a longer TTL or a smaller margin",
-			ErrInvalidOption, ttl, c.marginOf(ttl), trust, 2*renew)
+			ErrInvalid, ttl, c.marginOf(ttl), trust, 2*renew)
 	}
 	return nil
 }
@@ -165,14 +174,14 @@ func Note(text string) LockOption {
 
 func checkNote(note string) error {
 	if len(note) > maxNote || !driver.ValidText(note) {
-		return fmt.Errorf("%w: a note is at most %d bytes of UTF-8 without NUL (this one has %d)", ErrInvalidOption, maxNote, len(note))
+		return fmt.Errorf("%w: a note is at most %d bytes of UTF-8 without NUL (this one has %d)", ErrInvalid, maxNote, len(note))
 	}
 	return nil
 }
 
 func checkValue(value []byte) error {
 	if len(value) > maxValue {
-		return fmt.Errorf("%w: a published value has at most %d bytes (this one has %d)", ErrInvalidOption, maxValue, len(value))
+		return fmt.Errorf("%w: a published value has at most %d bytes (this one has %d)", ErrInvalid, maxValue, len(value))
 	}
 	return nil
 }

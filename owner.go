@@ -115,7 +115,7 @@ const anyOf = `,"any_of":true`
 // six bytes in JSON. There is room left for anyOf.
 func (o Owner) fits() error {
 	if n := len(o.encode()); n > maxOwner-len(anyOf) {
-		return fmt.Errorf("%w: owner and note take %d bytes as JSON, %d are allowed", ErrInvalidOption, n, maxOwner-len(anyOf))
+		return fmt.Errorf("%w: owner and note take %d bytes as JSON, %d are allowed", ErrInvalid, n, maxOwner-len(anyOf))
 	}
 	return nil
 }

@@ -12,10 +12,8 @@ import (
 // The timer is stopped here, and the last renewal moved back by the length of the pause.
 func TestFirstLookAfterAPause(t *testing.T) {
 	looks := map[string]func(m *MultiLease, l *Lease, ctx context.Context) bool{
-		"Held":                   func(_ *MultiLease, l *Lease, _ context.Context) bool { return !l.Held() },
-		"Err":                    func(_ *MultiLease, l *Lease, _ context.Context) bool { return l.Err() != nil },
-		"Lost":                   func(_ *MultiLease, l *Lease, _ context.Context) bool { return closed(l.Lost()) },
-		"Lost of several leases": func(m *MultiLease, _ *Lease, _ context.Context) bool { return closed(m.Lost()) },
+		"Held": func(_ *MultiLease, l *Lease, _ context.Context) bool { return !l.Held() },
+		"Err":  func(_ *MultiLease, l *Lease, _ context.Context) bool { return l.Err() != nil },
 		"Context.Err": func(_ *MultiLease, _ *Lease, ctx context.Context) bool {
 			return ctx.Err() != nil && context.Cause(ctx) != context.Canceled
 		},
@@ -49,7 +47,7 @@ func TestFirstLookAfterAPause(t *testing.T) {
 	}
 }
 
-// The same where the first look is the first call of Lost.
+// The same where the first look is the first call of Context.
 func TestFirstLookAtSeveralLeases(t *testing.T) {
 	c, err := New(memlock.New().Backend())
 	if err != nil {
@@ -61,8 +59,8 @@ func TestFirstLookAtSeveralLeases(t *testing.T) {
 		t.Fatal(err)
 	}
 	pauseOf(m.Leases()[0].entry.session)
-	if !closed(m.Lost()) {
-		t.Error("Lost does not tell the loss")
+	if !closed(m.Context().Done()) {
+		t.Error("the context does not report the loss")
 	}
 }
 
@@ -72,7 +70,7 @@ func pauseOf(s *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.timer.Stop()
-	s.sent.at, s.sent.boot = s.sent.at.Add(-time.Hour), s.sent.boot-time.Hour
+	s.sent.At, s.sent.Boot = s.sent.At.Add(-time.Hour), s.sent.Boot-time.Hour
 }
 
 func closed(ch <-chan struct{}) bool {

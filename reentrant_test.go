@@ -108,7 +108,7 @@ func TestReentrantLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.plan("keepalive", plan{err: errNetwork})
-		<-inner.Lost()
+		<-inner.Context().Done()
 		for _, l := range []*hasp.Lease{outer, inner} {
 			wantErr(t, l.Err(), hasp.ErrLost)
 			wantErr(t, l.Release(t.Context()), hasp.ErrLost)

@@ -17,7 +17,8 @@ import (
 //   - ErrLost: the lease was lost before; what is left in the store is removed;
 //   - ErrNotHeld: it was released before, or is nil;
 //   - ErrUnknown: the store has not answered, until ctx or the lease ended, or for three TTLs.
-//     It may still hold the lock for us; hasp goes on releasing in the background.
+//     It may still hold the lock for us; hasp goes on releasing in the background;
+//   - ErrInvalid: the store refuses it (a right is missing), and keeps the lock for a TTL.
 //
 // From the moment of the call Held is false and Context is cancelled, with any result.
 // If ctx has ended already, the lock is released in the background and the result is
@@ -29,14 +30,14 @@ func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return fmt.Errorf("hasp: release of a nil lease: %w", ErrNotHeld)
 	}
-	err := l.release(ctx)
+	err := l.release(ctx, true)
 	if err == nil || errors.As(err, new(*LostError)) {
 		return err // a LostError names lock and store itself
 	}
 	return l.entry.session.client.wrap(ctx, "release", l.entry.name, err)
 }
 
-func (l *Lease) release(caller context.Context) error {
+func (l *Lease) release(caller context.Context, worked bool) error {
 	e := l.entry
 	s := e.session
 	if caller == nil {
@@ -51,31 +52,35 @@ func (l *Lease) release(caller context.Context) error {
 	if err != nil || !last {
 		return err
 	}
-	if err = e.awaitMinHold(ctx); err == nil {
+	if worked {
+		err = e.awaitMinHold(ctx)
+	}
+	if err == nil {
 		err = e.leave(ctx)
 	}
 	s.remove(e)
-	l.told(caller, err)
+	l.reportRelease(caller, err)
 	return err
 }
 
-// releaseUnwanted gives back what a call has got, and its caller will not see.
+// releaseUnwanted gives back what a call has got, and its caller will not see: at once, since
+// MinHold is for work, and none was done. (Not so if the entry had a lease before.)
 func (c *Client) releaseUnwanted(l *Lease) {
 	c.inBackground(func() {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(l.parent))
 		defer cancel()
 		defer context.AfterFunc(c.background, cancel)()
-		_ = l.Release(ctx) // else the session goes on trying
+		_ = l.release(ctx, l != &l.entry.first) // else the session goes on trying
 	})
 }
 
-func (l *Lease) told(ctx context.Context, err error) {
+func (l *Lease) reportRelease(ctx context.Context, err error) {
 	e := l.entry
 	if !e.session.client.observed() {
 		return // without a look at the clock
 	}
 	e.session.client.event(Event{
-		Kind: EventReleased, Context: ctx, Name: e.name, Token: e.token, Hold: time.Since(l.since.at), Err: err,
+		Kind: EventReleased, Context: ctx, Name: e.name, Token: e.token, Hold: time.Since(l.since.At), Err: err,
 	})
 }
 
@@ -102,29 +107,19 @@ func (l *Lease) end(cancel context.CancelCauseFunc) (last bool, err error) {
 
 var errReleased = fmt.Errorf("%w: it was released", ErrNotHeld)
 
-// Release asks again. The answer of a release is lost; asked again, the store says "gone". While
-// the session is trusted, only this client can have removed the entry (an operator's eviction is
-// reported separately), so this is a confirmed release, not an unknown one. The exception is a
-// store that may have forgotten the entry and granted another before our first attempt
-// (Traits.Forgets). The core gives up after three TTLs, because a session without entries may renew
-// without asking the store. The trust timer, which fires once a second anyway, ends the attempts.
-// Rejected: a context with a deadline for each release (7 allocations more than the 10 of a lock
-// and unlock).
-
-// leave removes the entry and tells whether it was valid to the end. After an unanswered
-// attempt it asks again, and an entry that is then gone was removed by us: as long as the
-// session is trusted the store removes it for no other request. A store that may have forgotten it
-// (a restart without its file, a failover) may have granted it to the next before our first
-// attempt, so that nothing is known there (S7).
+// leave removes the entry and reports whether it was valid to the end. After an unanswered attempt
+// it repeats the request, and an entry that is then gone was removed by us: as long as the session
+// is trusted the store removes it for no other request, but for an eviction, which is reported
+// separately. A store that may have forgotten it (a restart without its file, a failover) may have
+// granted it to the next before our first attempt, so that nothing is known there (S7).
 //
-// The client may be closed meanwhile, which ends the session. What was confirmed is good all
-// the same: the lease ended with the call of Release, and until then the clocks vouch for it.
+// The client may be closed meanwhile, which ends the session. What was confirmed is good all the
+// same: the lease ended with the call of Release, and until then the clocks vouch for it.
 //
-// It goes on until the session ends, but for no longer than leaveTTLs. Where each entry has its
-// own expiry, a session without entries has nothing to renew, and is renewed without
-// asking the store, however long that is out of reach: it would never end. The trust timer
-// sees to it (session.checkLeaving), since a context with a deadline would cost each release
-// seven allocations.
+// It goes on until the session ends, but for no longer than leaveTTLs: where each entry has its own
+// expiry, a session without entries is renewed without asking the store, and would never end. The
+// trust timer sees to it (session.checkLeaving). Rejected: a context with a deadline for each
+// release, seven allocations beside the ten of a lock and unlock.
 func (e *entry) leave(ctx context.Context) error {
 	s := e.session
 	by := s.leaveBy()
@@ -151,6 +146,8 @@ func (e *entry) leave(ctx context.Context) error {
 			return e.lostAtRelease(err)
 		case errors.Is(err, driver.ErrForgotten):
 			return fmt.Errorf("%w: %w", ErrUnknown, err)
+		case final(err):
+			return err // the entry is not renewed any more, and ends with the TTL
 		}
 		b.sleep(ctx)
 	}
@@ -211,11 +208,10 @@ func (s *session) checkLeaving() {
 	}
 }
 
-// Unlock is for defer, Release for those who look. A deferred Release needs a context that has not
-// ended, which every sample spelled out, and its error went unseen. Unlock makes the context,
-// bounds it, and tells the observers; a client without observers logs, since an error that goes
-// unheard is worse than a line too many in the log. Rejected: a Release without a context (it hides
-// how long it may take); a panic at a loss (it would replace the panic or the error under way).
+// Unlock is for defer, Release for those who look at its error. A client without observers logs: an
+// error that goes unheard is worse than a line too many in the log. Rejected: a Release without a
+// context (it hides how long it may take); a panic at a loss (it would replace the panic or the
+// error under way).
 
 // unlockBound is how long Unlock waits for the store: as long as Close does.
 const unlockBound = closeBound
@@ -254,7 +250,7 @@ func (l *Lease) unlock() error {
 	}
 	if err != nil {
 		e.session.client.logUnheard(Event{
-			Kind: EventReleased, Context: ctx, Name: e.name, Token: e.token, Hold: time.Since(l.since.at), Err: err,
+			Kind: EventReleased, Context: ctx, Name: e.name, Token: e.token, Hold: time.Since(l.since.At), Err: err,
 		})
 	}
 	return err

@@ -28,13 +28,13 @@ func TestReleaseConfirmed(t *testing.T) {
 		if l.Held() {
 			t.Error("held after the release")
 		}
-		select {
-		case <-l.Lost():
-			t.Error("Lost is closed by a release")
-		default:
+		if err := l.Err(); errors.Is(err, hasp.ErrLost) {
+			t.Errorf("a release is reported as a loss: %v", err)
 		}
 		wantErr(t, l.Release(t.Context()), hasp.ErrNotHeld)
 		wantErr(t, (*hasp.Lease)(nil).Release(t.Context()), hasp.ErrNotHeld)
+		wantErr(t, (*hasp.Term)(nil).Release(t.Context()), hasp.ErrNotHeld)
+		wantErr(t, (*hasp.Term)(nil).Publish(t.Context(), nil), hasp.ErrNotHeld)
 	})
 }
 
@@ -89,7 +89,7 @@ func TestReleaseWithEndedContext(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		wantErr(t, lock(t, c, "a").Release(ended), hasp.ErrUnknown, context.Canceled)
-		wantErr(t, lock(t, c, "b").Release(noContext), hasp.ErrUnknown, hasp.ErrInvalidOption)
+		wantErr(t, lock(t, c, "b").Release(noContext), hasp.ErrUnknown, hasp.ErrInvalid)
 		synctest.Wait()
 		if n := entries(t, other, "a") + entries(t, other, "b"); n != 0 {
 			t.Errorf("%d entries left behind", n)

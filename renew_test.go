@@ -24,7 +24,7 @@ func TestLossComesBeforeTheNextGrant(t *testing.T) {
 		b.plan("keepalive", plan{err: errNetwork})
 		next := lockLater(t.Context(), other, "a")
 
-		<-l.Lost()
+		<-l.Context().Done()
 		if got := time.Since(began); got != trust {
 			t.Errorf("lost after %s, want %s", got, trust)
 		}
@@ -64,7 +64,7 @@ func TestTrustIsCountedFromTheSending(t *testing.T) {
 			t.Fatalf("the answer took %s", got)
 		}
 		b.plan("keepalive", plan{err: errNetwork})
-		<-l.Lost()
+		<-l.Context().Done()
 		if got := time.Since(began); got != trust {
 			t.Errorf("lost %s after the request was sent, want %s", got, trust)
 		}
@@ -79,7 +79,7 @@ func TestLossDoesNotDependOnTheRenewal(t *testing.T) {
 		l := lock(t, c, "a")
 		began := time.Now()
 		b.plan("keepalive", plan{hang: stuck})
-		<-l.Lost()
+		<-l.Context().Done()
 		if got := time.Since(began); got != trust {
 			t.Errorf("lost after %s, want %s", got, trust)
 		}
@@ -100,7 +100,7 @@ func TestLateRenewalDoesNotResurrect(t *testing.T) {
 		late := make(chan struct{})
 		time.AfterFunc(trust+time.Millisecond, func() { close(late) })
 		b.plan("keepalive", plan{late: late, times: 1})
-		<-l.Lost()
+		<-l.Context().Done()
 		time.Sleep(time.Second)
 		if l.Held() {
 			t.Error("held after the loss")
@@ -152,7 +152,7 @@ func TestSessionGone(t *testing.T) {
 		l := lock(t, c, "a")
 		began := time.Now()
 		b.plan("keepalive", plan{err: driver.ErrGone})
-		<-l.Lost()
+		<-l.Context().Done()
 		if got := time.Since(began); got > T/3 {
 			t.Errorf("lost after %s, later than the next renewal", got)
 		}
@@ -175,7 +175,7 @@ func TestEntryDenied(t *testing.T) {
 		if err := b.Backend.(driver.Evicter).Evict(t.Context(), "a", l.ID(), ""); err != nil {
 			t.Fatal(err)
 		}
-		<-l.Lost()
+		<-l.Context().Done()
 		var lost *hasp.LostError
 		if !errors.As(l.Err(), &lost) || lost.Reason != hasp.ReasonDenied {
 			t.Errorf("Err() = %v", l.Err())
@@ -201,7 +201,7 @@ func TestGrantedTTLCounts(t *testing.T) {
 		l := lock(t, c, "a")
 		began := time.Now()
 		b.plan("keepalive", plan{err: errNetwork})
-		<-l.Lost()
+		<-l.Context().Done()
 		const granted = 4 * time.Second
 		if got, want := time.Since(began), granted-granted/100-granted/10; got != want {
 			t.Errorf("lost after %s, want %s", got, want)
@@ -223,7 +223,7 @@ func TestGrantTooShortForTheMargin(t *testing.T) {
 		b, _, _ := pair(t)
 		c := client(t, shortGrant{b}, hasp.WithSafetyMargin(3*time.Second))
 		_, err := c.Mutex("a").Lock(t.Context())
-		wantErr(t, err, hasp.ErrInvalidOption)
+		wantErr(t, err, hasp.ErrInvalid)
 	})
 }
 
@@ -304,7 +304,7 @@ func TestEndDuringARenewal(t *testing.T) {
 				b.plan("keepalive", plan{after: time.Minute})
 				time.Sleep(T/3 + time.Second) // into the first renewal
 				c.end(client, b)
-				<-l.Lost()
+				<-l.Context().Done()
 				synctest.Wait()
 				_, events := rec.take()
 				failed := slices.ContainsFunc(events, func(e hasp.Event) bool { return e.Kind == hasp.EventRenewed && e.Err != nil })

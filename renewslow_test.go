@@ -11,7 +11,8 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/keepalive"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
+	"github.com/hasplock/hasp/driver/kit/keepalive"
 	"github.com/hasplock/hasp/memlock"
 )
 
@@ -66,7 +67,7 @@ type slowBackend struct {
 
 func (b *slowBackend) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
 	s, granted, err := b.Backend.Open(ctx, o)
-	return &slowSession{Session: s, each: b.each, ttl: o.TTL, renewed: map[string]time.Time{}}, granted, err
+	return &slowSession{Session: s, each: b.each, ttl: o.TTL, renewed: map[string]bootclock.Instant{}}, granted, err
 }
 
 type slowSession struct {
@@ -74,7 +75,7 @@ type slowSession struct {
 	each, ttl time.Duration
 
 	mu      sync.Mutex
-	renewed map[string]time.Time
+	renewed map[string]bootclock.Instant
 }
 
 func (s *slowSession) Ticket(r driver.Request) driver.Ticket {
@@ -82,7 +83,7 @@ func (s *slowSession) Ticket(r driver.Request) driver.Ticket {
 }
 
 func (s *slowSession) KeepAlive(ctx context.Context) (time.Duration, error) {
-	began := time.Now()
+	began := bootclock.Now()
 	if _, err := s.Session.KeepAlive(ctx); err != nil {
 		return 0, err
 	}
@@ -95,7 +96,7 @@ func (s *slowSession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	s.mu.Unlock()
 	tally := keepalive.Tally{TTL: s.ttl, All: len(ids), Late: map[string]time.Duration{}}
 	for _, id := range ids {
-		sent := time.Now()
+		sent := bootclock.Now()
 		if ctx.Err() == nil {
 			select {
 			case <-time.After(s.each):
@@ -123,7 +124,7 @@ type slowTicket struct {
 
 func (t *slowTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	t.session.mu.Lock()
-	t.session.renewed[t.id] = time.Now()
+	t.session.renewed[t.id] = bootclock.Now()
 	t.session.mu.Unlock()
 	return t.Ticket.Enqueue(ctx)
 }

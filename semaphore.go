@@ -51,9 +51,9 @@ func (p permits) part() part                                  { return p.s.clien
 func (s *Semaphore) check(k int64) error {
 	switch {
 	case s.n < 1 || s.n >= driver.Whole:
-		return fmt.Errorf("%w: a semaphore has 1 to %d permits, not %d", ErrInvalidOption, driver.Whole-1, s.n)
+		return fmt.Errorf("%w: a semaphore has 1 to %d permits, not %d", ErrInvalid, driver.Whole-1, s.n)
 	case k < 1 || k > s.n:
-		return fmt.Errorf("%w: %d permits of %d cannot be acquired", ErrInvalidOption, k, s.n)
+		return fmt.Errorf("%w: %d permits of %d cannot be acquired", ErrInvalid, k, s.n)
 	case !s.client.traits.Counting:
 		return fmt.Errorf("%w: it has no semaphores", ErrUnsupported)
 	}

@@ -10,22 +10,18 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
 )
 
-// One session per client, one deadline for all its leases. The driver's promise, "the store removes
-// no entry of this session for the duration returned, counted from before the call", covers entries
-// entered later too. So one instant and one duration serve every lease: no timer, no goroutine and
-// no renewal per lock, and 10,000 held locks cost what one costs. Rejected: a deadline per lease.
-// It is later by at most a third of the TTL for locks just taken, at the price of a timer each and
-// of two kinds of truth.
-
-// session is the client's side of a driver.Session: which entries live in it, and until
-// when it may be trusted (trust.go). This file has the only renewal loop.
+// session is the client's side of a driver.Session: which entries live in it, and until when it may
+// be trusted (trust.go).
 //
-// One deadline serves all leases of a session: the driver's promise is that no entry is
-// removed for the granted time, counted from before the last successful keepalive, also
-// not one entered since. Only those that a renewal did not reach while it reached others have
-// their own deadline (late.go).
+// One deadline serves all leases of a session: the driver promises that no entry is removed for the
+// granted time, counted from before the last successful keepalive, also not one entered since. So
+// there is no timer, no goroutine and no renewal per lock, and 10,000 held locks cost what one
+// costs. Only entries that a renewal did not reach while it reached others have their own deadline
+// (late.go). Rejected: a deadline per lease. It is later by at most a third of the TTL for locks
+// just taken, at the price of a timer each and of two kinds of truth.
 type session struct {
 	client *Client
 	drv    driver.Session
@@ -34,13 +30,13 @@ type session struct {
 	stop context.CancelCauseFunc
 
 	mu      sync.Mutex
-	endErr  *endedError   // nil while it lives
-	sent    instant       // just before the last good keepalive (or Open) was sent
-	granted time.Duration // by that call
-	margin  time.Duration // of that, how much at the end is not trusted: the safety margin, and for clock rates
-	late    lateEntries   // nil nearly always
-	timer   *time.Timer   // the trust timer
-	lastErr error         // of the last failed renewal since then
+	endErr  *endedError       // nil while it lives
+	sent    bootclock.Instant // just before the last good keepalive (or Open) was sent
+	granted time.Duration     // by that call
+	margin  time.Duration     // of that, how much at the end is not trusted: the safety margin, and for clock rates
+	late    lateEntries       // nil nearly always
+	timer   *time.Timer       // the trust timer
+	lastErr error             // of the last failed renewal since then
 	entries map[string]*entry
 
 	leaving atomic.Int64 // releases under way
@@ -70,9 +66,9 @@ func (e *endedError) Unwrap() []error {
 // start begins to renew. sent was taken before Open was called. The store may have ended the
 // session already, and told so while the answer of Open was under way: then it was never used,
 // and the caller of Open closes it.
-func (s *session) start(drv driver.Session, sent instant, granted time.Duration) error {
+func (s *session) start(drv driver.Session, sent bootclock.Instant, granted time.Duration) error {
 	if granted != driver.Forever {
-		if err := s.client.cfg.checkTrust(granted); err != nil {
+		if err := s.client.cfg.checkTTL(granted); err != nil {
 			return fmt.Errorf("%w (asked for %s, the store granted %s)", err, s.client.cfg.ttl, granted)
 		}
 	}
@@ -100,7 +96,7 @@ func (s *session) gone(id string, err error) {
 		return
 	}
 	s.mu.Lock()
-	e, confirmed := s.entries[id], s.sent.at
+	e, confirmed := s.entries[id], s.sent.At
 	s.mu.Unlock()
 	if e == nil {
 		return
@@ -131,7 +127,7 @@ func (s *session) end(reason Reason, err error) {
 	}
 	entries := slices.Collect(maps.Values(s.entries))
 	clear(s.entries)
-	confirmed := s.sent.at
+	confirmed := s.sent.At
 	wait, drv := s.untilOverLocked(reason), s.drv
 	s.mu.Unlock()
 

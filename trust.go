@@ -4,13 +4,12 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
 )
 
-// This file answers until when a session may be trusted, and has the only trust timer.
-
-// trustCheck is the longest sleep of the trust timer. Timers stand still while a machine
-// is suspended; with this, a loss during the suspension is signalled within a second of
-// waking up, and Held tells it at once.
+// trustCheck is the longest sleep of a session's one trust timer. Timers stand still while a
+// machine is suspended; with this, a loss during the suspension is signalled within a second of
+// waking up, and Held reports it at once.
 const trustCheck = time.Second
 
 // remainingLocked is how long the session may still be trusted.
@@ -18,7 +17,7 @@ func (s *session) remainingLocked() time.Duration {
 	if s.granted == driver.Forever {
 		return driver.Forever
 	}
-	elapsed, _ := since(s.sent)
+	elapsed, _ := bootclock.Since(s.sent)
 	return s.granted - s.margin - elapsed
 }
 
@@ -91,7 +90,7 @@ func (s *session) checkTrust() {
 
 func (s *session) expire() {
 	s.mu.Lock()
-	_, suspended := since(s.sent)
+	_, suspended := bootclock.Since(s.sent)
 	reason := ReasonExpired
 	if suspended > s.granted/2 {
 		reason = ReasonClockJump // without the sleep, the lease would have lasted
@@ -101,16 +100,12 @@ func (s *session) expire() {
 	s.end(reason, err)
 }
 
-// An expired entry is removed when its time in the store is over, not before. When trust ends at D,
-// the store keeps the entry for the safety margin longer. If the store is reachable again just
-// then, and the session ended at once, the next client would hold while the holder's last write
-// could still be under way. The price: a waiter waits for that rest, as it would if the store
-// stayed unreachable.
-
-// untilOverLocked is for how long the store must not be asked to forget the session: until its time
-// there is over. A holder that believed until the deadline has the safety margin for what is on its
-// way (S4), also if the store answers again in the meantime and would remove the entries at once. A
-// client that is closed, or a store that has removed them itself, leaves nothing to protect.
+// untilOverLocked is for how long the store must not be asked to remove the entries: until the
+// session's time there is over. When trust ends at D, the store keeps them for the safety margin
+// longer, which a holder's last write has to arrive (S4). If the store is reachable by then, and
+// the session ended at once, the next client would hold meanwhile. A client that is closed, or a
+// store that has removed them itself, leaves nothing to protect. Price: a waiter waits for that
+// rest.
 func (s *session) untilOverLocked(reason Reason) time.Duration {
 	if s.granted == driver.Forever || reason != ReasonExpired && reason != ReasonClockJump {
 		return 0
@@ -136,5 +131,5 @@ func (s *session) deadline(e *entry) time.Time {
 func (s *session) confirmed() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sent.at
+	return s.sent.At
 }

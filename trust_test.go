@@ -27,7 +27,7 @@ func TestMarginOutlastsRecovery(t *testing.T) {
 			synctest.Wait()
 			b.plan("keepalive", plan{err: errNetwork})
 			b.plan("close", plan{err: errNetwork})
-			<-l.Lost()
+			<-l.Context().Done()
 			lost := time.Now()
 			time.Sleep(back)
 			b.heal("keepalive")
@@ -107,7 +107,7 @@ func TestPartialRenewal(t *testing.T) {
 			t.Errorf("deadline in %s", d.Sub(began))
 		}
 		select {
-		case <-bad.Lost():
+		case <-bad.Context().Done():
 		case <-time.After(time.Minute):
 			t.Error("never lost")
 		}

@@ -3,12 +3,14 @@ package hasp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/hasptest"
 )
 
@@ -68,5 +70,75 @@ func TestTimeoutNamesTheHolder(t *testing.T) {
 			t.Errorf("with a silent store: %v after %s", err, took)
 		}
 		(<-heal)()
+	})
+}
+
+// What the store refuses one that waits is told at once, and once, and is the error when the wait
+// is over: only somebody else can cure it. A request that the deadline ends hides it not.
+func TestRefusedWhileWaiting(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var rec recorder
+			b, c, other := pair(t, hasp.WithObserver(&rec))
+			held := lock(t, other, "a")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			b.plan("wait", plan{err: errNetwork, before: time.Second})
+			got := lockLater(ctx, c, "a")
+			synctest.Wait()
+			refused := fmt.Errorf("%w: no permission", driver.ErrRefused)
+			b.plan("enqueue", plan{err: refused})
+			time.Sleep(20 * time.Second)
+			if hangs { // and ctx ends while it does
+				b.plan("enqueue", plan{before: time.Hour})
+			}
+			_, events := rec.take()
+			told := 0
+			for _, e := range events {
+				if e.Kind == hasp.EventWaiting && errors.Is(e.Err, hasp.ErrRefused) && e.Name == "a" {
+					told++
+				}
+			}
+			if told != 1 {
+				t.Errorf("told %d times: %+v", told, events)
+			}
+			r := <-got
+			if !errors.Is(r.err, hasp.ErrRefused) || !errors.Is(r.err, context.DeadlineExceeded) {
+				t.Errorf("hangs %t: %v", hangs, r.err)
+			}
+			b.heal("enqueue")
+			b.heal("wait")
+			held.Unlock()
+			lock(t, c, "a").Unlock()
+		})
+	}
+}
+
+// A waiter whose entry is gone asks anew at once, and with pauses from then on: also if the store
+// refuses the new entry, as one does that has forgotten the first and has no memory for another.
+func TestRefusedAfterAnEntryIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rec recorder
+		b, c, other := pair(t, hasp.WithObserver(&rec))
+		held := lock(t, other, "a")
+		b.plan("wait", plan{before: time.Second, err: driver.ErrGone, times: 1})
+		ctx, cancel := context.WithCancel(t.Context())
+		got := lockLater(ctx, c, "a")
+		synctest.Wait()
+		b.plan("enqueue", plan{err: driver.ErrRefused, times: 1000})
+		time.Sleep(20 * time.Second)
+		_, events := rec.take()
+		asked := 0
+		for _, e := range events {
+			if e.Kind == hasp.EventRequeued {
+				asked++
+			}
+		}
+		if asked < 3 || asked > 40 {
+			t.Errorf("asked %d times in 20 s", asked)
+		}
+		cancel()
+		<-got
+		held.Unlock()
 	})
 }

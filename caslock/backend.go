@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/keepalive"
 )
 
 // Options are settings of a store's driver. The zero value of a field means its default.
 type Options struct {
 	MinTTL time.Duration // the core refuses a shorter TTL; default 1 s
+	MaxTTL time.Duration // Open refuses a longer one; default: none is too long
 
 	// Poll is the pause between two reads of a waiter where the store has no watch. While the
 	// holder stays the same it grows to a sixth of the holder's TTL. Default: 1 s.
@@ -49,16 +49,19 @@ func New(store Store, opts *Options) driver.Backend {
 	if opts != nil {
 		o = *opts
 	}
-	b := &backend{store: store, opts: o.withDefaults(), followers: map[string]*follower{}}
+	b := &backend{store: store, opts: o.withDefaults(), clock: machine, followers: map[string]*follower{}, released: map[string]time.Time{}}
 	b.seen = &observations{minTTL: b.opts.MinTTL, byName: map[string]observation{}}
+	b.slots = make(chan struct{}, mostRequests)
 	b.done, b.finish = context.WithCancel(context.Background())
 	return b
 }
 
 // backend is one store.
 type backend struct {
-	store   Store
-	opts    Options
+	store Store
+	opts  Options
+	clock clock
+	requests
 	seen    *observations
 	done    context.Context
 	finish  context.CancelFunc
@@ -67,6 +70,7 @@ type backend struct {
 
 	mu        sync.Mutex
 	followers map[string]*follower
+	released  map[string]time.Time // names that this client has given back in the last moment
 }
 
 var errClosed = fmt.Errorf("%w: the backend or session", driver.ErrClosed)
@@ -92,9 +96,10 @@ func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 	if r := b.opts.Resolution; r > 0 && o.TTL%r != 0 {
 		return nil, 0, fmt.Errorf("%w: %s keeps TTLs in steps of %s, not %s", driver.ErrInvalid, b, r, o.TTL)
 	}
-	if timed, ok := b.store.(Timed); ok {
-		timed.Opened(o.TTL)
+	if most := b.opts.MaxTTL; most > 0 && o.TTL > most {
+		return nil, 0, fmt.Errorf("%w: %s keeps TTLs up to %s, not %s", driver.ErrInvalid, b, most, o.TTL)
 	}
+	b.opened(o.TTL)
 	s := &session{backend: b, opts: o, tickets: map[string]*ticket{}, leaving: map[*ticket]bool{}}
 	s.done, s.finish = context.WithCancel(b.done)
 	return s, o.TTL, nil
@@ -110,10 +115,18 @@ func (b *backend) load(ctx context.Context, name string) (Record, Version, obser
 	if f != nil {
 		_, before = f.look()
 	}
-	r, v, err := b.store.Load(ctx, name)
+	type loaded struct {
+		Record
+		Version
+	}
+	l, err := call(ctx, b, func(ctx context.Context) (loaded, error) {
+		r, v, err := b.store.Load(ctx, name)
+		return loaded{r, v}, err
+	})
 	if err != nil {
 		return Record{}, Absent, observation{}, err
 	}
+	r, v := l.Record, l.Version
 	if r.Name == "" { // there is none
 		r.Name = name
 	}
@@ -138,49 +151,56 @@ func (b *backend) token(r Record, v Version) (uint64, error) {
 		n, err := q.Number(v)
 		return max(n, r.Token+1), err
 	}
-	return max(r.Token+1, uint64(time.Now().UnixMicro())), nil
+	return max(r.Token+1, uint64(b.clock.wall().UnixMicro())), nil
 }
 
-// List has one entry or none: there is no queue. A record that looks over is observed before it is
-// left out.
+// List has one entry or none: there is no queue. A record that looks over is shown as one that does,
+// until this process has seen it unchanged for its TTL.
 func (b *backend) List(ctx context.Context, name string, _ int) ([]driver.Entry, error) {
-	for observed := false; ; observed = true {
-		r, _, seen, err := b.load(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		switch {
-		case view{true, r, seen}.open():
-			return nil, nil
-		case !looksOver(r), observed: // one that has changed while it was observed has a live holder
-			return []driver.Entry{entry(r)}, nil
-		}
-		if err := b.observe(ctx, r); err != nil {
-			return nil, err
-		}
+	r, _, seen, err := b.load(ctx, name)
+	if err != nil || (view{true, r, seen}).open() {
+		return nil, err
 	}
+	return []driver.Entry{b.entry(r, seen)}, nil
 }
 
-func entry(r Record) driver.Entry {
+func (b *backend) entry(r Record, seen observation) driver.Entry {
 	if r.Foreign {
 		r.Token, r.Value = 0, nil
 	}
-	return driver.Entry{
+	e := driver.Entry{
 		Request: driver.Request{Name: r.Name, ID: r.ID, Units: driver.Whole, Capacity: driver.Whole, Owner: r.Owner, Since: r.Since, Value: r.Value},
-		Seq:     r.Token, Left: max(time.Until(r.Renewed.Add(r.TTL)), 0),
+		Seq:     r.Token, LooksOver: b.looksOverSince(r, seen),
 	}
+	if e.LooksOver.IsZero() {
+		e.Left = max(r.Renewed.Add(r.TTL).Sub(b.clock.wall()), 0)
+	}
+	return e
 }
 
-// Names lists those that are held. Those that look over come last, when they have been observed:
-// all at the same time.
+// looksOverSince is since when the record looks over: by its stamp, and if that is in the future,
+// since this process has seen it.
+func (b *backend) looksOverSince(r Record, seen observation) time.Time {
+	switch since := r.Renewed.Add(r.TTL); {
+	case !b.looksOver(r):
+		return time.Time{}
+	case since.Before(b.clock.wall()):
+		return since
+	}
+	return seen.first.Round(0)
+}
+
+// Names lists those that are held, and those that look over until this process has seen that they
+// are.
 func (b *backend) Names(ctx context.Context, prefix string, yield func(string) bool) error {
-	var unsure []string
+	var unread []string
 	stopped := false
-	err := b.store.List(ctx, prefix, func(r Record, v Version) bool {
+	err := b.list(ctx, prefix, func(r Record, v Version) bool {
+		driver.Progress(ctx)
 		switch {
 		case !strings.HasPrefix(r.Name, prefix):
-		case v == Absent, r.ID != "" && looksOver(r):
-			unsure = append(unsure, r.Name)
+		case v == Absent: // the list has names only
+			unread = append(unread, r.Name)
 		case r.ID != "" && !(view{true, r, b.seen.saw(r)}).over():
 			stopped = !yield(r.Name)
 		}
@@ -189,49 +209,32 @@ func (b *backend) Names(ctx context.Context, prefix string, yield func(string) b
 	if err != nil || stopped {
 		return err
 	}
-	return b.heldOf(ctx, unsure, yield)
+	return b.heldOf(ctx, unread, yield)
 }
 
-// heldOf yields those of the names that are held. It reads all of them in rounds, so that a thousand
-// dead holders are observed for as long as one is: a live holder has renewed its record by the
-// second round or the third.
+// heldOf yields those of the names that are held. What cannot be read hides no others.
 func (b *backend) heldOf(ctx context.Context, names []string, yield func(string) bool) error {
-	first := map[string]identity{}
-	for len(names) > 0 {
-		seen := make([]view, len(names))
-		failed := make([]error, len(names))
-		keepalive.Slices(len(names), namesAtOnce, func(i int) bool {
-			var o observation
-			var r Record
-			r, _, o, failed[i] = b.load(ctx, names[i])
-			if errors.Is(failed[i], driver.ErrMismatch) { // another program's: it hides no lock of ours
-				failed[i] = nil
-			}
-			seen[i] = view{true, r, o}
-			return ctx.Err() == nil
-		})
-		if err := errors.Join(append(failed, ctx.Err())...); err != nil {
-			return err
+	held := make([]bool, len(names))
+	failed := make([]error, len(names))
+	atOnce(len(names), namesAtOnce, func(i int) {
+		r, _, seen, err := b.load(ctx, names[i])
+		if err == nil {
+			driver.Progress(ctx)
+			held[i] = !(view{true, r, seen}).open()
 		}
-		var unsure []string
-		var end, round time.Duration
-		for i, v := range seen {
-			before, again := first[names[i]]
-			switch {
-			case v.open():
-			case looksOver(v.record) && (!again || before == v.record.identity()):
-				first[names[i]] = v.record.identity()
-				unsure = append(unsure, names[i])
-				end, round = max(end, time.Until(v.seen.end())), max(round, v.seen.ttl/3, b.opts.Poll)
-			case !yield(names[i]):
-				return nil
-			}
+		if !errors.Is(err, driver.ErrMismatch) { // that is another program's
+			failed[i] = err
 		}
-		if names = unsure; len(names) > 0 {
-			sleep(ctx, min(end, round))
+	})
+	for i, name := range names {
+		if held[i] && !yield(name) {
+			return nil
 		}
 	}
-	return nil
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return errors.Join(failed...)
 }
 
 // namesAtOnce bounds the reads that one call of Names has under way.
@@ -273,11 +276,11 @@ func (b *backend) Evict(ctx context.Context, name, id, note string) error {
 		if r.ID == "" || r.ID != id {
 			return driver.ErrGone
 		}
-		free := r.freed().stamped(time.Time{}, b.opts.Resolution)
+		free := b.stamp(r.freed(), time.Time{})
 		if note != "" {
 			free.Note = note
 		}
-		if _, err = b.store.Swap(ctx, free, v); !errors.Is(err, ErrConflict) {
+		if _, err = b.swap(ctx, free, v); !errors.Is(err, ErrConflict) {
 			return err // after a lost answer the operator looks, and asks again
 		}
 	}
@@ -303,12 +306,20 @@ func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	if !ok {
 		return found, nil
 	}
-	more, err := d.Diagnose(ctx)
+	more, err := apart(ctx, func() ([]driver.Finding, error) { return d.Diagnose(ctx) })
 	return append(found, more...), err
 }
 
-// Warnings has none.
-func (b *backend) Warnings(context.Context) ([]driver.Finding, error) { return nil, nil }
+// Warnings are those of a store that has some.
+func (b *backend) Warnings(ctx context.Context) ([]driver.Finding, error) {
+	w, ok := b.store.(interface {
+		Warnings(ctx context.Context) ([]driver.Finding, error)
+	})
+	if !ok {
+		return nil, nil
+	}
+	return apart(ctx, func() ([]driver.Finding, error) { return w.Warnings(ctx) })
+}
 
 // inBackground runs f, for which Close waits. A WaitGroup that is waited for takes no more.
 func (b *backend) inBackground(f func()) {

@@ -18,13 +18,14 @@
 //     (The scheme of DynamoDB's lock client and of Kubernetes' leader election, which compares a
 //     version or whole seconds.)
 //   - A holder judges itself: if its last confirmed renewal was sent longer ago than the TTL, by
-//     the greater of its monotonic and its wall clock, it does not renew, although its record is
-//     unchanged. It is told the loss and frees the record. This is the exception to "a driver reads
-//     no clock to decide whether anybody holds": only the holder's own loss is decided by it.
-//   - No holder is called dead because of a stamp. A try, and a list, that find a record which
-//     looks over observe it until it changes, or its TTL has passed: they take so long, or as long
-//     as their context allows. A list made by a process that has just started may show a dead
-//     holder whose stamp is fresh.
+//     the greater of its monotonic and its boot clock, it does not renew, although its record is
+//     unchanged. The loss is told, and then the record freed. This is the exception to "a driver
+//     reads no clock to decide whether anybody holds": only the holder's own loss is decided by it.
+//   - No holder is called dead because of a stamp. A try that finds a record which looks over
+//     observes it until it changes, or its TTL has passed: it takes so long, or as long as its
+//     context allows. Where the record's TTL is longer than the client's it is refused at once, and
+//     says since when it looks over. A list reads once, and says so, too, until its process has
+//     seen the record unchanged for its TTL.
 //   - Every write whose answer is lost, and every conflict on one's own record, is read back. A
 //     renewal that is found so counts from before its own write was sent. A write that may still be
 //     under way when its ticket leaves is made void by another write: the version on which it

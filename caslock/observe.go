@@ -68,13 +68,6 @@ func (o *observations) saw(r Record) observation {
 	return seen
 }
 
-// looksOver reports whether a holder's own stamp says that its time is over, or is in the future.
-// It is no proof, since clocks disagree: such a record is observed before anything is said of it.
-func looksOver(r Record) bool {
-	age := time.Since(r.Renewed)
-	return age > r.TTL || age < -r.TTL
-}
-
 // follower has one name read, or watched, for all of a backend that wait for it or follow it.
 type follower struct {
 	backend *backend
@@ -112,7 +105,7 @@ func (b *backend) follow(name string) (f *follower, leave func()) {
 	if f == nil {
 		ctx, stop := context.WithCancel(b.done)
 		f = &follower{backend: b, name: name, stop: stop, news: make(chan struct{})}
-		f.expiry = time.AfterFunc(time.Hour, f.tell)
+		f.expiry = time.AfterFunc(time.Hour, f.wake)
 		b.followers[name] = f
 		b.inBackground(func() { f.run(ctx) })
 	}
@@ -133,7 +126,7 @@ func (f *follower) run(ctx context.Context) {
 	watcher, _ := f.backend.store.(Watcher)
 	for ctx.Err() == nil {
 		if watcher != nil {
-			watcher.Watch(ctx, f.name, func(r Record, _ Version) { // its error is a broken watch: begin another one
+			f.backend.watch(ctx, watcher, f.name, func(r Record) {
 				if r.Name == "" {
 					r.Name = f.name
 				}
@@ -178,12 +171,12 @@ func (f *follower) update(r Record, before <-chan struct{}) {
 	}
 	f.mu.Unlock()
 	if !same {
-		f.tell()
+		f.wake()
 	}
 }
 
-// tell wakes all who follow.
-func (f *follower) tell() {
+// wake wakes all who follow.
+func (f *follower) wake() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	close(f.news)
@@ -221,6 +214,34 @@ func (b *backend) await(ctx context.Context, news <-chan struct{}) error {
 		return ctx.Err()
 	case <-b.done.Done():
 		return errClosed
+	}
+}
+
+// turn is for how long a client that has given a lock back leaves it to others, where they are told of
+// it by a watch: the one that locks again at once would be quicker than all of them, for ever.
+const turn = 50 * time.Millisecond
+
+// gaveBack notes that this client has given the lock back.
+func (b *backend) gaveBack(name string) {
+	if _, push := b.store.(Watcher); !push {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.released) >= mostObserved {
+		clear(b.released) // the others are quicker for once
+	}
+	b.released[name] = time.Now()
+}
+
+// giveWay waits until others had their turn.
+func (b *backend) giveWay(ctx context.Context, name string) {
+	b.mu.Lock()
+	at, mine := b.released[name]
+	delete(b.released, name)
+	b.mu.Unlock()
+	if left := turn - time.Since(at); mine && left > 0 {
+		sleep(ctx, left)
 	}
 }
 

@@ -42,17 +42,18 @@ type Record struct {
 	Foreign bool
 }
 
-// Store has what caslock needs of a store. All methods may be called at once from many goroutines,
-// and return soon after ctx has ended. The client library's own retries of writes are switched off:
-// a request that is sent twice without a word may find its own first attempt and call it a
-// conflict.
+// Store has what caslock needs of a store. All methods may be called at once from many goroutines.
+// caslock bounds each request by half of the TTL, and does not wait for one that does not return
+// when its context ends; it should, since no caller waits for it. The client library's own
+// retries of writes are switched off: a request that is sent twice without a word may find its own
+// first attempt and call it a conflict.
 type Store interface {
 	// String names the store for messages, without a secret.
 	fmt.Stringer
 
 	// Load returns the record of a name with its version, by a read that sees every write that was
-	// answered before. A record that does not exist is the zero Record, Absent. A record that this
-	// program does not understand is an error that wraps driver.ErrMismatch.
+	// answered before. A record that does not exist is the zero Record, Absent. What is no record is
+	// an error that wraps driver.ErrMismatch: see Decode.
 	Load(ctx context.Context, name string) (Record, Version, error)
 
 	// Swap puts the record in the place of that with the version old, in one step, and returns its
@@ -63,26 +64,20 @@ type Store interface {
 
 	// List calls yield for each record whose name begins with prefix, until yield returns false. A
 	// store that has no more than the names in its list yields a Record with nothing but the Name,
-	// and Absent: it is then loaded.
+	// and Absent: it is then loaded. Other records may be among them and are left out: each is an
+	// answer, and the next one is waited for as long again.
 	List(ctx context.Context, prefix string, yield func(Record, Version) bool) error
 
 	// Close releases what the Store has opened.
 	Close() error
 }
 
-// Watcher is a Store that tells of changes.
+// Watcher is a Store that reports changes.
 type Watcher interface {
 	// Watch calls changed with the record of the name as it is when the watch stands, and then
 	// after every change (several may be folded into one), from one goroutine at a time, until ctx
 	// ends or the watch breaks; it returns why.
 	Watch(ctx context.Context, name string, changed func(Record, Version)) error
-}
-
-// Timed is a Store that is told the TTL of each session when it opens, to bound each request by a
-// part of it: one that is never answered (the server hangs, the connection has died) must leave
-// time for another attempt.
-type Timed interface {
-	Opened(ttl time.Duration)
 }
 
 // Sequencer is a Store whose versions are numbers that only grow, also over deletions of the

@@ -6,16 +6,18 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/keepalive"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
+	"github.com/hasplock/hasp/driver/kit/keepalive"
 )
 
 // attempt is a write whose answer is not known: it may still be done, until the record has another
 // version than old.
 type attempt struct {
-	sent time.Time
+	sent bootclock.Instant
 	old  Version
 }
 
@@ -26,17 +28,19 @@ type ticket struct {
 	session *session
 	request driver.Request
 	turn    chan struct{} // has a token while a write is under way
+	asking  atomic.Bool   // a renewal beside KeepAlive is under way
 	mark    string        // begins the nonces of what this ticket writes with its ID
 
-	mu      sync.Mutex
-	record  Record             // ours, as far as we know
-	version Version            // of that record
-	counts  time.Time          // when the write was sent from which our TTL counts
-	tried   map[string]attempt // writes with our ID, by nonce
-	freed   map[string]bool    // nonces of writes that free the record, without an answer
-	sent    bool               // a write with our ID was sent
-	held    bool               // the store has said so
-	left    bool
+	mu       sync.Mutex
+	record   Record             // ours, as far as we know
+	version  Version            // of that record
+	counts   bootclock.Instant  // when the write was sent from which our TTL counts
+	tried    map[string]attempt // writes with our ID, by nonce
+	freed    map[string]bool    // nonces of writes that free the record, without an answer
+	sent     bool               // a write with our ID was sent
+	held     bool               // the store has said so
+	reported bool               // the caller knows the token
+	left     bool
 }
 
 // take waits for the turn to write.
@@ -54,7 +58,7 @@ func (t *ticket) take(ctx context.Context) (done func(), err error) {
 
 // countsFrom is when the write was sent from which the TTL counts; if the store has confirmed none,
 // the first that it may have done.
-func (t *ticket) countsFrom() time.Time {
+func (t *ticket) countsFrom() bootclock.Instant {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	from := t.counts
@@ -71,13 +75,13 @@ func (t *ticket) countsFrom() time.Time {
 // swap writes a record that has our ID. before is the stamp of that which it renews, if it does.
 func (t *ticket) swap(ctx context.Context, r Record, before time.Time, old Version) error {
 	s := t.session
-	r = r.stamped(before, s.backend.opts.Resolution)
+	r = s.backend.stamp(r, before)
 	r.Nonce = t.mark + r.Nonce
 	s.mu.Lock()
 	t.mu.Lock()
 	refused := t.left || s.closed
 	if !refused { // noted before it is sent: KeepAlive covers it, and Leave undoes it
-		t.sent, t.tried[r.Nonce] = true, attempt{time.Now(), old}
+		t.sent, t.tried[r.Nonce] = true, attempt{s.backend.clock.now(), old}
 		s.tickets[t.request.ID] = t
 	}
 	t.mu.Unlock()
@@ -85,7 +89,7 @@ func (t *ticket) swap(ctx context.Context, r Record, before time.Time, old Versi
 	if refused {
 		return fmt.Errorf("%w: it has left", driver.ErrGone)
 	}
-	v, err := s.backend.store.Swap(ctx, r, old)
+	v, err := s.backend.swap(ctx, r, old)
 	switch {
 	case err == nil:
 		t.ours(r, v)
@@ -109,7 +113,7 @@ func (t *ticket) mine(r Record) bool {
 func (t *ticket) ours(r Record, v Version) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if a, known := t.tried[r.Nonce]; known && a.sent.After(t.counts) {
+	if a, known := t.tried[r.Nonce]; known && t.counts.Before(a.sent) {
 		t.counts = a.sent // from before it was sent, not from when it was found
 	}
 	t.record, t.version, t.held = r, v, true
@@ -142,11 +146,10 @@ func (t *ticket) notOurs(v Version) (pending bool) {
 	return pending
 }
 
-// expired reports whether the holder's own time is over, by the greater of its clocks. Then the
-// record is not renewed although it is unchanged: a contender may be about to take it, and the core
-// has told the loss.
+// expired reports whether the holder's own time is over. Then the record is not renewed although it
+// is unchanged: a contender may be about to take it, and the core has told the loss.
 func (t *ticket) expired() bool {
-	return keepalive.Left(t.session.opts.TTL, t.countsFrom(), time.Now()) <= 0
+	return keepalive.Left(t.session.opts.TTL, t.countsFrom(), t.session.backend.clock.now()) <= 0
 }
 
 // renew writes the record again.
@@ -178,8 +181,7 @@ func (t *ticket) rewrite(ctx context.Context, change func(*Record)) error {
 			}
 		}
 		if t.expired() {
-			t.giveUp(ctx)
-			return t.session.gone(t, "its TTL was over before it was renewed")
+			return t.end(ctx, "its TTL was over before it was renewed")
 		}
 		t.mu.Lock()
 		r, v := t.record, t.version
@@ -213,13 +215,17 @@ func (t *ticket) readBack(ctx context.Context) error {
 
 var errUnanswered = errors.New("its Enqueue has not been answered")
 
-// giveUp frees a record that is still ours and no longer trusted, so that others need not observe
-// it. If that fails they do.
-func (t *ticket) giveUp(ctx context.Context) {
+// end reports to the core that an expired record is lost, and then frees it, so that others need not
+// observe it. In this order: no other may have the lock while its holder is not told. If the write
+// fails they observe it.
+func (t *ticket) end(ctx context.Context, why string) error {
+	gone := t.session.gone(t, why)
+	b := t.session.backend
 	t.mu.Lock()
 	r, v := t.record, t.version
 	t.mu.Unlock()
-	t.session.backend.store.Swap(ctx, r.freed().stamped(time.Time{}, t.session.backend.opts.Resolution), v)
+	b.swap(ctx, b.stamp(r.freed(), time.Time{}), v)
+	return gone
 }
 
 // Leave frees the record, or sees to it that a late write of ours cannot take it any more.
@@ -257,6 +263,9 @@ func (t *ticket) Leave(ctx context.Context) error {
 			break
 		}
 	}
+	if err == nil {
+		b.gaveBack(t.request.Name)
+	}
 	if err == nil || errors.Is(err, driver.ErrGone) {
 		s.mu.Lock()
 		delete(s.leaving, t)
@@ -287,12 +296,12 @@ func (t *ticket) free(ctx context.Context, r Record, v Version, open bool) error
 	// Not ours, and as our unanswered write expects it: that write may still come. The record is
 	// free, or that of a dead holder, which we may free as well as take. With another version the
 	// late write is refused.
-	free := r.freed().stamped(time.Time{}, t.session.backend.opts.Resolution)
+	free := t.session.backend.stamp(r.freed(), time.Time{})
 	free.Name = t.request.Name
 	t.mu.Lock()
 	t.freed[free.Nonce] = mine
 	t.mu.Unlock()
-	_, err := t.session.backend.store.Swap(ctx, free, v)
+	_, err := t.session.backend.swap(ctx, free, v)
 	if err == nil && !mine {
 		return driver.ErrGone
 	}

@@ -57,4 +57,7 @@
 // wraps [ErrInvalid] too. Every other error means "unknown": the core asks again, under the
 // same ID, until the caller's context ends, or for one TTL if the entry has never been seen
 // in the queue.
+//
+// From version 0.1 on, these interfaces change in a minor version only, and the change log names
+// each change.
 package driver

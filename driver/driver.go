@@ -46,6 +46,12 @@ type Entry struct {
 	// of the answer; 0 where nothing expires, and where it would cost a request more. For people.
 	Left time.Duration
 
+	// LooksOver is since when the owner's own stamp says that its time is over; zero where it says
+	// nothing like that, and where the store has a clock. It proves nothing, since clocks differ:
+	// the entry may still be held, and none takes the lock before it was seen unchanged for its
+	// TTL.
+	LooksOver time.Time
+
 	Session string // entries of one session share it; "" where the store cannot tell
 
 	// Waits: the store has not granted it. Only a Quarantiner says so, of an entry that would hold
@@ -66,6 +72,10 @@ type Verdict struct {
 	// Holder is the Owner of an entry in the way, where the answer happened to carry
 	// it. It saves the caller of a try a second request; "" is always allowed.
 	Holder string
+
+	// LooksOver is Entry.LooksOver of an entry in the way, if a try is refused for one that it does
+	// not wait for.
+	LooksOver time.Time
 
 	// Place is how many entries wait up to and including this one, where the answer happened to
 	// carry it: 1 is the next to hold. Dead entries that the store has not removed yet may be
@@ -121,10 +131,6 @@ type Traits struct {
 	MinTTL   time.Duration // the core refuses a shorter TTL; 0: the store sets no floor
 }
 
-// Loss of a single entry is told by a callback, not by a goroutine that waits.
-// SessionOptions.Gone(id, err). Rejected: Wait on a held ticket, which costs a goroutine per held
-// lock.
-
 // SessionOptions are what the core asks of a session.
 type SessionOptions struct {
 	TTL time.Duration // wanted; the store may grant another
@@ -137,14 +143,14 @@ type SessionOptions struct {
 	Gone func(id string, err error)
 }
 
-// Backend.Open returns the granted duration. Counted from before the call, like KeepAlive's: a
-// store that starts a lease in Open (etcd, ZooKeeper) is trusted from there, and one that needs
-// nothing (Redis) says the TTL. Rejected: a first KeepAlive after Open, one round trip more for
-// every short-lived process.
-
 // Backend is a connection (or pool, or directory) to one store. All methods may be
 // called at once from many goroutines. The root package's Client owns its Backend
 // and closes it.
+//
+// What only some stores can do is in separate interfaces (Namer, Watcher, Evicter and others), and
+// the core looks for each in the Backend's type. A Backend that wraps another and embeds this
+// interface alone hides them all: the store then seems to list no names. Embed the driver's own
+// type, or a struct of this interface and those that the wrapped one has.
 type Backend interface {
 	// String names the store for messages: scheme, host and port or path; never a
 	// user name, password or token.
@@ -154,7 +160,8 @@ type Backend interface {
 
 	// Open starts a session. Counted from before the call, the store will not remove
 	// the session's entries for the duration returned, those entered later included.
-	// A store whose entries carry their own expiry has nothing to do here and says TTL.
+	// A store whose entries carry their own expiry has nothing to do here and returns TTL.
+	// (Rejected: a first KeepAlive after Open, one round trip more for every short-lived process.)
 	// ctx bounds this call, not the life of the session.
 	Open(ctx context.Context, o SessionOptions) (Session, time.Duration, error)
 
@@ -165,7 +172,8 @@ type Backend interface {
 	List(ctx context.Context, name string, limit int) ([]Entry, error)
 
 	// Close releases what the Backend itself opened, never a client handed to it.
-	// Sessions have been closed before.
+	// Sessions have been closed before, but for those whose Close does not return.
+	// It takes a second or two at most, also while the store is silent.
 	Close() error
 }
 
@@ -206,6 +214,11 @@ type PartialRenewal struct {
 	// Granted from before the call.
 	Late map[string]time.Duration
 
+	// Unanswered are those of Late whose Enqueue has not been answered: it is not known whether
+	// they are in the store, and the driver goes on to ask. They are no failure of the renewal: if
+	// all that are late are among them, the next one comes when it would come anyway.
+	Unanswered map[string]bool
+
 	// Slow: there was too little time for all, and every server got on with what it was asked. The
 	// core then renews again at once, for as long as the oldest entry allows.
 	Slow bool
@@ -220,18 +233,12 @@ func (e *PartialRenewal) Error() string {
 // Unwrap returns the cause.
 func (e *PartialRenewal) Unwrap() error { return e.Err }
 
-// Enqueue belongs to the ticket, and the ticket is made without I/O. The first design had
-// Session.Enqueue(request) (Ticket, …). If its answer is lost there is no ticket to leave by. Now
-// Session.Ticket(request) cannot fail, Enqueue may be repeated under the same ID, and Leave is
-// possible at any time. The core calls the same method when Verdict.Retry is over: one method with
-// one meaning.
-
 // Ticket is the owner's handle of one entry. The core calls Enqueue, Wait and Adopt one at a time;
 // Publish, Downgrade and Leave may be called at once, and Leave also while another call has not
 // returned.
 //
-// Enqueue is a method of the ticket, not of the session, so that there is something
-// to Leave by when the answer was lost.
+// Enqueue is a method of the ticket, which is made without I/O, so that there is something to Leave
+// by when the answer was lost.
 type Ticket interface {
 	// Enqueue puts the entry into the queue, or finds it there, and answers whether it
 	// holds. The core repeats it after an error and when Verdict.Retry is over. With
@@ -253,7 +260,7 @@ type Ticket interface {
 }
 
 // Publisher is a Ticket that can replace the value of its held entry, in one step
-// that fails with ErrGone if the entry no longer exists.
+// that fails with ErrGone if the entry no longer exists, or waits.
 type Publisher interface {
 	Publish(ctx context.Context, value []byte) error
 }
@@ -261,7 +268,8 @@ type Publisher interface {
 // Downgrader is a Ticket that can make its held entry smaller in place, at the same Seq and
 // with the same value, so that entries behind it may hold beside it; those are told as they
 // are of a departure. units is at least 1. An entry never grows by it, so that a call that is
-// repeated, or that the network delivers late, is harmless. ErrGone: there is no such entry.
+// repeated, or that the network delivers late, is harmless. ErrGone: there is no such entry, or it
+// waits: made smaller it would hold beside what is ahead of it, and no client would know of it.
 type Downgrader interface {
 	Downgrade(ctx context.Context, units int64) error
 }
@@ -283,26 +291,24 @@ type Adopter interface {
 	//
 	// An entry whose session has expired, that waits, or whose units or capacity are not
 	// those of the request is not adopted: ErrGone, as if it were not there. Called again,
-	// Adopt finds the entry that it has adopted.
+	// Adopt finds the entry that it has adopted. That is one that holds, too: a ticket whose own
+	// entry waits is no holder by naming it.
 	Adopt(ctx context.Context, id string, seq uint64) (Verdict, error)
 }
-
-// A watch does not filter. Watch calls back for every write to the watched name. Rejected:
-// comparing with its last reading. An entry that came and went in between had been seen by the
-// caller, which then waited for its end for ever.
 
 // Watcher is a Backend that can follow a name without asking again and again.
 type Watcher interface {
 	// Watch calls changed once as soon as the watch stands, then after every change of
 	// the name's entries or values (several may be folded into one), until ctx ends or
-	// the watch breaks. changed returns at once.
+	// the watch breaks. changed returns at once. A driver must not compare with its last
+	// reading: the caller may have seen an entry that came and went in between.
 	Watch(ctx context.Context, name string, changed func()) error
 }
 
 // Namer is a Backend that can list the names that have entries.
 type Namer interface {
 	// Names calls yield for each name that starts with prefix, in no promised order,
-	// until yield returns false.
+	// until yield returns false. It calls Progress for each answer of the store.
 	Names(ctx context.Context, prefix string, yield func(name string) bool) error
 }
 
@@ -355,11 +361,6 @@ type Diagnoser interface {
 	// asks when a client begins, in the background, and tells its observers what breaks a promise.
 	Warnings(ctx context.Context) ([]Finding, error)
 }
-
-// Units and capacity instead of kinds of locks. One rule (driver.Decide) for mutex, read-write
-// lock, semaphore and election. A mutex and a read-write lock of one name are the same capacity and
-// exclude each other; a semaphore of another size under the name is refused (ErrMismatch). Whole is
-// 2³¹−1, exact in a double, since Lua computes in doubles.
 
 // Decide is the admission rule, for drivers that read the queue and decide in the
 // client: me holds iff the units ahead plus its own fit into its capacity.
@@ -437,8 +438,9 @@ var (
 	// at once; one that waits already is patient. An error that wraps ErrInvalid as well says
 	// that patience is of no use: a user whom the server does not know.
 	ErrRefused = errors.New("refused by the store")
-	// ErrInvalid: a setting is wrong (a URL parameter, a TTL under the store's floor).
-	ErrInvalid = errors.New("invalid setting")
+	// ErrInvalid: what the caller gave is wrong: a name, a URL parameter, a password, a TTL under
+	// the store's floor.
+	ErrInvalid = errors.New("invalid input")
 	// ErrReadOnly: this user may look at the store and not lock in it. It comes with ErrInvalid.
 	ErrReadOnly = errors.New("only to be looked at")
 	// ErrClosed: the backend or session was closed by its owner.

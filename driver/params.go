@@ -2,6 +2,7 @@ package driver
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -100,9 +101,16 @@ func (p *Params) Err() error {
 	if p.err != nil {
 		return p.err
 	}
+	// What is behind an & in a password looks like a parameter's name.
+	aPassword := func(key string) bool { return strings.Contains(key, "password") }
+	hide := slices.ContainsFunc(slices.Collect(maps.Keys(p.values)), aPassword)
 	var unknown []string
 	for key := range p.values {
-		if !p.known[key] {
+		switch {
+		case p.known[key]:
+		case hide && !aPassword(key):
+			unknown = append(unknown, "(not shown: it may be part of a password, in which & is written %26)")
+		default:
 			unknown = append(unknown, strconv.Quote(key))
 		}
 	}
@@ -110,6 +118,7 @@ func (p *Params) Err() error {
 		return nil
 	}
 	slices.Sort(unknown)
+	unknown = slices.Compact(unknown)
 	known := make([]string, 0, len(p.known))
 	for key := range p.known {
 		known = append(known, key)

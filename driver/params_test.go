@@ -100,3 +100,14 @@ func TestParamsFirstFault(t *testing.T) {
 		t.Errorf("told: %v", err)
 	}
 }
+
+// An & in a password makes a parameter of what is behind it, which is not shown.
+func TestParamsHideWhatMayBeSecret(t *testing.T) {
+	for _, key := range []string{"password", "sentinel_password"} {
+		p := params(t, key+"=hun&ter2")
+		p.String("sentinel_password", "")
+		if err := p.Err(); !errors.Is(err, driver.ErrInvalid) || strings.Contains(err.Error(), "ter2") || !strings.Contains(err.Error(), "%26") {
+			t.Error(err)
+		}
+	}
+}

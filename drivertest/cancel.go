@@ -28,6 +28,8 @@ var cancelTests = slices.Concat(
 		{name: "WhileOpening", run: testCancelWhileOpening},
 		{name: "NotByTheStore", run: testCancelNotByTheStore},
 		{name: "NotByTheNetwork", run: testCancelNotByTheNetwork},
+		{name: "NotByDeadServers", run: testCancelNotByDeadServers},
+		{name: "CloseWhileSilent", run: testCloseWhileSilent},
 	},
 )
 
@@ -63,7 +65,7 @@ func testCancelBefore(e *env) {
 	defer cancelLate()
 	for kind, lock := range e.everyKind(c, e.name()) {
 		_, err := lock(nil)
-		e.wantErr(kind+" with a nil context", err, hasp.ErrInvalidOption)
+		e.wantErr(kind+" with a nil context", err, hasp.ErrInvalid)
 		_, err = lock(over)
 		e.wantErr(kind+" with a cancelled context", err, context.Canceled, because)
 		_, err = lock(late)
@@ -292,24 +294,94 @@ func testCancelNotByTheNetwork(e *env) {
 		e.Skip("the client knows a way around the proxies")
 	} else {
 		e.notTheCallers("lock", err)
+		e.wantErr("lock", err, hasp.ErrUnknown)
 	}
+	e.noAnswer(c, "in a session")
 	<-l.Context().Done()
 	e.notTheCallers("the loss", l.Err())
-	for what, call := range map[string]func(context.Context) error{
-		"try without a session": func(ctx context.Context) error { _, err := c.Mutex(e.name()).TryLock(ctx); return err },
-		"inspect":               func(ctx context.Context) error { _, err := c.Inspect(ctx, e.name()); return err },
-	} {
-		ctx, cancel := context.WithCancel(context.Background())
-		answer := make(chan error, 1)
-		go func() { answer <- call(ctx) }()
-		select {
-		case err := <-answer:
-			e.notTheCallers(what, err)
-		case <-time.After(e.longTTL()): // a driver may wait for as long as its caller does
-			cancel()
-			<-answer
-		}
+	e.noAnswer(c, "without a session")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	answer := make(chan error, 1)
+	go func() { _, err := c.Inspect(ctx, e.name()); answer <- err }()
+	select {
+	case err := <-answer:
+		e.notTheCallers("inspect", err)
+	case <-time.After(e.longTTL()): // a driver may wait for as long as its caller does
 		cancel()
+		<-answer
+	}
+}
+
+// And where the servers are gone: what Lock says does not depend on how they are.
+func testCancelNotByDeadServers(e *env) {
+	if e.h.Cut != nil {
+		e.Skip("its network is not one of proxies")
+	}
+	n, b := e.throughProxies()
+	c := e.clientOn(b, nil, e.h.TTL)
+	l := e.must(c.Mutex(e.name()).Lock(e.ctx()))
+	n.Crash()
+	if got, err := c.Mutex(e.name()).Lock(context.Background()); err == nil {
+		e.release(got)
+		e.Skip("the client knows a way around the proxies")
+	} else {
+		e.notTheCallers("lock", err)
+		e.wantErr("lock", err, hasp.ErrUnknown)
+	}
+	<-l.Context().Done()
+	e.noAnswer(c, "without a session")
+}
+
+// noAnswer tries locks of a store that does not answer. It is ErrUnknown for a caller whose context
+// lives, and its own error for one whose context has ended.
+func (e *env) noAnswer(c *client, where string) {
+	e.Helper()
+	for kind, lock := range e.everyKind(c, e.name()) {
+		answer := make(chan error, 1)
+		ctx, cancel := context.WithTimeout(e.ctx(), 50*time.Millisecond)
+		go func() { _, err := lock(ctx); answer <- err }()
+		err := <-answer
+		cancel()
+		if !errors.Is(err, hasp.ErrUnknown) { // known at once: nothing is listening there
+			e.wantErr(kind+" "+where+", with a deadline", err, context.DeadlineExceeded)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), e.longTTL()+10*time.Second)
+	defer cancel()
+	_, err := c.Mutex(e.name()).TryLock(ctx)
+	if ctx.Err() != nil {
+		e.Errorf("try %s: it does not return", where)
+	}
+	e.notTheCallers("try "+where, err)
+	e.wantErr("try "+where, err, hasp.ErrUnknown)
+}
+
+// closeBound is how long Client.Close may take, and what a busy machine adds.
+const closeBound = 7*time.Second + 2*time.Second
+
+// A client closes in time while its server is silent, and the driver has ended by then what it had
+// begun. Its entries end with the TTL.
+func testCloseWhileSilent(e *env) {
+	b, cut := e.behindProxies()
+	c, other, name := e.clientOn(b, nil, e.h.TTL), e.client(), e.name()
+	taken := e.must(other.Mutex(name).Lock(e.ctx()))
+	waiting := c.queue(c.Mutex(name).Lock)
+	mine := e.name()
+	e.must(c.Mutex(mine).Lock(e.ctx()))
+	heal := cut()
+	began := time.Now()
+	if err := c.Close(); err != nil {
+		e.Errorf("close: %v", err)
+	}
+	if took := time.Since(began); took > closeBound {
+		e.Errorf("closed after %s", took)
+	}
+	waiting.ends("after close", hasp.ErrClosed)
+	heal()
+	e.release(taken)
+	for _, free := range []string{name, mine} {
+		e.release(e.must(other.Mutex(free).Lock(e.ctx())))
 	}
 }
 
@@ -319,6 +391,12 @@ func (e *env) behindProxies() (b driver.Backend, cut func() (heal func())) {
 		b = e.h.Open(e)
 		return b, func() func() { return e.h.Cut(e, b) }
 	}
+	n, b := e.throughProxies()
+	return b, func() func() { n.Partition(); return n.Heal }
+}
+
+// throughProxies opens the store through one proxy for each of its servers.
+func (e *env) throughProxies() (faultnet.Network, driver.Backend) {
 	u, err := driver.SplitURL(e.h.URL)
 	if err != nil || u.Host == "" {
 		e.Skip("the store has no network")
@@ -329,8 +407,9 @@ func (e *env) behindProxies() (b driver.Backend, cut func() (heal func())) {
 	}
 	e.Cleanup(n.Close)
 	u.Host = strings.Join(n.Addrs(), ",")
-	if b, err = driver.Open(e.ctx(), u.String()); err != nil {
+	b, err := driver.Open(e.ctx(), u.String())
+	if err != nil {
 		e.Fatalf("open through proxies: %v", err)
 	}
-	return b, func() func() { n.Partition(); return n.Heal }
+	return n, b
 }

@@ -77,9 +77,9 @@ func (e *env) clientOn(b driver.Backend, p *interceptor, ttl time.Duration) *cli
 
 // Observe records an event, and whether a lease has expired that the test had not disturbed, or
 // the answer to its release was lost without the test's doing: a connection that has been silent
-// for seconds is given up by a machine that is busy for seconds. If the store may have forgotten
-// an entry, or the session ends before the answer, the release is then rightly in doubt. So is an
-// acquisition by a client that the test has never disturbed: the store has not answered for a TTL.
+// for seconds is given up by a machine that is busy for seconds, and a store that has not answered
+// for a TTL leaves a release in doubt. So it does an acquisition by a client that the test has
+// never disturbed.
 func (c *client) Observe(ev hasp.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +90,7 @@ func (c *client) Observe(ev hasp.Event) {
 	var lost *hasp.LostError
 	ended := ev.Kind == hasp.EventLost || ev.Kind == hasp.EventReleased // some find out as they release
 	expired := ended && errors.As(ev.Err, &lost) && lost.Reason == hasp.ReasonExpired
-	doubted := ev.Kind == hasp.EventReleased && errors.Is(ev.Err, hasp.ErrUnknown) && (c.env.traits.Forgets || sessionEnded(ev.Err))
+	doubted := ev.Kind == hasp.EventReleased && errors.Is(ev.Err, hasp.ErrUnknown)
 	unanswered := ev.Kind == hasp.EventFailed && errors.Is(ev.Err, hasp.ErrUnknown) && touched == 0
 	switch is := (grant{ev.Name, ev.Token}); {
 	case unanswered && c.env.trial != nil:
@@ -105,6 +105,13 @@ func (c *client) Observe(ev hasp.Event) {
 	c.events = append(c.events, ev)
 	close(c.more)
 	c.more = make(chan struct{})
+}
+
+// disturbs notes that the test takes this lease: its loss is no sign of a busy machine.
+func (c *client) disturbs(l *hasp.Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.granted, grant{l.Name(), l.Token()})
 }
 
 // saw returns the events of a kind so far.

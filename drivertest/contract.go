@@ -17,6 +17,7 @@ var contractTests = []test{
 	{name: "LeaveTwice", run: testLeaveTwice},
 	{name: "LateEnqueue", run: testLateEnqueue},
 	{name: "ChangeBeforeWait", run: testChangeBeforeWait},
+	{name: "ChangeDuringWait", run: testChangeDuringWait},
 	{name: "WaitEndsWithContext", run: testWaitEndsWithContext},
 	{name: "WaitAgain", run: testWaitAgain},
 	{name: "WaitUnanswered", run: testWaitUnanswered},
@@ -30,6 +31,7 @@ var contractTests = []test{
 	{name: "ExpiredSession", needs: needsLeases, run: testExpiredSession},
 	{name: "Publish", needs: needsValues, run: testPublish},
 	{name: "Watch", needs: needsWatch, run: testWatch},
+	{name: "WatchOrder", needs: needsWatch, run: testWatchOrder},
 }
 
 // enter enqueues a request that must be accepted.

@@ -60,7 +60,7 @@ func testWaiterOfClosedSession(e *env) {
 	if err := e.once(s.Close(e.ctx())); err != nil {
 		e.Fatalf("close: %v", err)
 	}
-	err := e.once(<-ended)
+	err := e.once(await(e, "the Wait of a closed session", ended))
 	if took := time.Since(began); took > e.limit(time.Second) {
 		e.Errorf("told only after %s", took)
 	}
@@ -222,8 +222,8 @@ func testWatch(e *env) {
 		case <-changed:
 		case err := <-ended:
 			e.Fatalf("%s: the watch broke: %v", what, err)
-		case <-e.ctx().Done():
-			e.Fatalf("%s: not told", what)
+		case <-time.After(e.prompt()):
+			e.Fatalf("%s, and the watch has not told of it in %s", what, e.prompt())
 		}
 	}
 	tells("a new watch")
@@ -238,5 +238,50 @@ func testWatch(e *env) {
 	e.leave(t)
 	tells("an entry left")
 	cancel()
-	e.wantErr("a watch whose context ended", <-ended, context.Canceled)
+	e.wantErr("a watch whose context ended", await(e, "the end of a watch whose context ended", ended), context.Canceled)
+}
+
+// L2: what a watch has told last is the last that there was: who looks when it is told sees a
+// release that came soon after an entry, and does not keep the entry until something else happens.
+func testWatchOrder(e *env) {
+	name, c := e.name(), e.client()
+	ids := make(chan string, 64) // what is seen: more than the changes below
+	onlooker := e.client()
+	ctx, cancel := context.WithCancel(e.ctx())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for q, err := range onlooker.Follow(ctx, name) {
+			if err != nil {
+				continue
+			}
+			id := ""
+			if len(q.Holders) > 0 {
+				id = q.Holders[0].ID
+			}
+			ids <- id
+		}
+	}()
+	defer func() { cancel(); <-ended }()
+	sees := func(want string) {
+		e.Helper()
+		last := "nothing"
+		for {
+			select {
+			case last = <-ids:
+				if last == want {
+					return
+				}
+			case <-time.After(e.prompt()):
+				e.Fatalf("who follows the name saw last %q, and %q was not told in %s", last, want, e.prompt())
+			}
+		}
+	}
+	sees("")
+	for range 3 {
+		held := e.must(c.Mutex(name).Lock(e.ctx()))
+		sees(held.ID())
+		e.release(held)
+		sees("")
+	}
 }

@@ -23,6 +23,28 @@ func testChangeBeforeWait(e *env) {
 	}
 }
 
+// L2: a waiter is told of a release that comes while it waits. One that hears nothing asks when the
+// holder's time would be over, which is no wake-up.
+func testChangeDuringWait(e *env) {
+	name := e.name()
+	held, _ := e.enter(e.session(e.backend(), nil), e.whole(name))
+	waiting, v := e.enter(e.session(e.backend(), nil), e.whole(name))
+	granted := make(chan struct{})
+	go func() {
+		defer close(granted) // also if it fails
+		e.holds(waiting, v)
+	}()
+	time.Sleep(e.h.TTL / 20) // it listens
+	e.leave(held)
+	select {
+	case <-granted:
+	case <-time.After(e.prompt()):
+		e.Errorf("the waiter has not been granted the lock in %s since the release", e.prompt())
+		<-granted
+	}
+	e.leave(waiting)
+}
+
 // L3: Wait ends with its context, and the ticket still works afterwards.
 func testWaitEndsWithContext(e *env) {
 	name := e.name()
@@ -58,6 +80,9 @@ func testWaitAgain(e *env) {
 		held, v := e.enter(s, e.whole(name))
 		e.holds(held, v)
 		waiting, v := e.enter(other, e.whole(name))
+		if v.Held { // after so long a pause of the machine that the holder's TTL was over
+			e.Fatal("granted while another holds")
+		}
 		left := make(chan error, 1)
 		leave := func() { left <- held.Leave(e.ctx()) }
 		for n := 0; n < 8 && !v.Held; n++ {

@@ -1,7 +1,9 @@
 package drivertest
 
 import (
+	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +38,25 @@ type Harness struct {
 	// calls of the driver instead, and cannot detect a driver that polls inside one call.
 	Ops func() int64
 
+	// Counted opens a connection as Open does, and returns also how many requests it has sent so
+	// far: packets will do, or writes to a socket. nil: the suite counts the calls of the driver,
+	// and the changes of which its watches tell.
+	Counted func(t testing.TB) (b driver.Backend, sent func() int64)
+
+	// Gated opens a connection as Counted does, which calls gate for each write of a name before
+	// the store has it, with a text that has the name's last part in it (the path of the request,
+	// or its body), and answers with gate's error if there is one. nil: the store is not written
+	// name by name, or no test can tell one from the others.
+	Gated func(t testing.TB, gate func(ctx context.Context, text string) error) (b driver.Backend, sent func() int64)
+
+	// Retention is for how long the store keeps at least, in the connections of Open, the record of
+	// a name that no client uses: what it deletes then while clients come back is tested. 0: for
+	// longer than a test runs.
+	Retention time.Duration
+
+	// Idle bounds what clients send in three TTLs in which nothing happens.
+	Idle Idle
+
 	// Cut severs a backend made by Open from the store, as a network that drops everything would,
 	// and returns the function that heals it. nil: the suite withholds the driver's calls, which is
 	// equivalent only for a driver that renews nothing by itself.
@@ -56,6 +77,17 @@ type Harness struct {
 	// FakeTime runs every test that needs no other process inside a separate testing/synctest
 	// bubble: for stores that live in this process and use package time.
 	FakeTime bool
+
+	failed *atomic.Int32 // how many tests have, in this run
+}
+
+// Idle bounds the requests of clients for which nothing happens. 0: 36, which is four times what
+// renewals take.
+type Idle struct {
+	Client   int64 // that has held a lock before; less than 0: nothing is counted
+	Holder   int64
+	Waiter   int64 // behind a holder
+	Observer int64 // that follows a held name; where the store cannot be watched, one a second is added
 }
 
 // test is one test of the suite.
@@ -66,8 +98,8 @@ type test struct {
 	// needs says why the test does not apply to this store; "" if it does.
 	needs func(*env) string
 
-	// solo tests count resources of the whole process or store, and run alone, even among several
-	// runs of the suite (see quiet). They come before all others.
+	// solo tests count resources of the whole process or store, or read all its queues, and run
+	// alone, even among several runs of the suite (see quiet). They come before all others.
 	solo bool
 
 	// processes marks a test that starts other processes, which live in real time.
@@ -109,6 +141,8 @@ func themes() []theme {
 		{"Administer", administerTests},
 		{"Leaks", leakTests},
 		{"Push", pushTests},
+		{"Cost", costTests},
+		{"Retention", retentionTests},
 		{"Traits", traitTests},
 		{"Process", processTests},
 	}
@@ -119,6 +153,7 @@ func themes() []theme {
 // other stores, but with no other tests: some of its tests count goroutines and descriptors.
 func Run(t *testing.T, h Harness) {
 	h = h.withDefaults(t)
+	h.failed = new(atomic.Int32)
 	t.Run("Promises", func(t *testing.T) {
 		for _, th := range themes() {
 			t.Run(th.name, func(t *testing.T) { th.run(t, h) })
@@ -185,6 +220,9 @@ func (x test) inTrials(t *testing.T, h Harness) {
 		again.TTL <<= r.before // what one trial had no time for, the next one has twice as much for
 		x.test(r, again)
 	})
+	if t.Failed() && h.failed != nil {
+		h.failed.Add(1)
+	}
 }
 
 func (x test) test(t testing.TB, h Harness) {

@@ -21,7 +21,7 @@ func testTerms(e *env) {
 	name, ctx := e.name(), e.ctx()
 	a, b, onlooker := e.client(), e.client(), e.client()
 	_, err := e.leader(onlooker, name)
-	e.wantErr("leader of an unused name", err, hasp.ErrNotHeld)
+	e.wantErr("leader of an unused name", err, hasp.ErrNotFound)
 
 	first, err := a.Election(name).Campaign(ctx, []byte("a at first"))
 	if err != nil {
@@ -51,7 +51,7 @@ func testTerms(e *env) {
 		e.Errorf("resign: %v", err)
 	}
 	_, err = e.leader(onlooker, name)
-	e.wantErr("leader after the last resigned", err, hasp.ErrNotHeld)
+	e.wantErr("leader after the last resigned", err, hasp.ErrNotFound)
 }
 
 // candidate campaigns behind another candidate. The term is available when the attempt has ended.

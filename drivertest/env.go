@@ -32,8 +32,18 @@ type env struct {
 }
 
 // patience is how long a test waits for an event that must come. Only a broken driver takes that
-// long; a loaded machine does not.
-func (e *env) patience() time.Duration { return 20*e.h.TTL + 30*time.Second }
+// long; a loaded machine does not. A driver for which three tests have failed is broken, and gets
+// less: a hundred such waits would end by go test's time-out, which tells nothing.
+func (e *env) patience() time.Duration {
+	if e.h.failed != nil && e.h.failed.Load() >= 3 {
+		return 4*e.h.TTL + 5*time.Second
+	}
+	return 20*e.h.TTL + 30*time.Second
+}
+
+// prompt is how long the news of a change may take to those who wait for it or watch. A waiter that
+// hears nothing asks when the holder's time would be over: that is no wake-up, and later.
+func (e *env) prompt() time.Duration { return e.limit(e.h.TTL/2 + time.Second) }
 
 // limit is a promised bound as a test may demand it: exact in fake time, and with room
 // for a machine that does other things in real time.
@@ -62,6 +72,18 @@ func (e *env) ctx() context.Context {
 	ctx, cancel := context.WithTimeoutCause(e.Context(), e.patience(), why)
 	e.Cleanup(cancel)
 	return ctx
+}
+
+// await receives what must come, as a call of a driver that must return. A driver that ignores its
+// context fails here, and not by the time limit of go test.
+func await[T any](e *env, what string, from <-chan T) (v T) {
+	e.Helper()
+	select {
+	case v = <-from:
+	case <-e.ctx().Done():
+		e.Fatalf("waited %s without success for: %s", e.patience(), what)
+	}
+	return v
 }
 
 // name returns an unused lock name.

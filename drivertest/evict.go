@@ -134,7 +134,7 @@ func testEvictRecorded(e *env) {
 		}
 	}
 	recorded("")
-	e.wantErr("evict of an absent entry", operator.Evict(e.ctx(), name, "absent-1", "by mistake"), hasp.ErrNotHeld)
+	e.wantErr("evict of an absent entry", operator.Evict(e.ctx(), name, "absent-1", "by mistake"), hasp.ErrNotFound)
 	recorded("")
 	for _, why := range []string{"web-3 is dead", "it's \"hung\"; 過負荷"} {
 		held := e.must(c.Mutex(name).Lock(e.ctx()))
@@ -145,7 +145,7 @@ func testEvictRecorded(e *env) {
 			e.Fatalf("evict: %v", err)
 		}
 		recorded(why)
-		e.wantErr("evict of an absent entry", operator.Evict(e.ctx(), name, held.ID(), "too late"), hasp.ErrNotHeld)
+		e.wantErr("evict of an absent entry", operator.Evict(e.ctx(), name, held.ID(), "too late"), hasp.ErrNotFound)
 		got := next.lease()
 		again := reader.queue(reader.Mutex(name).Lock)
 		e.release(got)

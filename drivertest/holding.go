@@ -16,6 +16,7 @@ var holdingTests = []test{
 	{name: "DowngradeBehind", needs: both(both(needsShared, needsFIFO), needsDowngrader), run: testDowngradeBehind},
 	{name: "DowngradeTold", needs: both(needsShared, needsDowngrader), run: testDowngradeTold},
 	{name: "DowngradeKeeps", needs: both(needsShared, needsDowngrader), run: testDowngradeKeeps},
+	{name: "Waiter", run: testWaiterVerbs},
 	{name: "MinHold", run: testMinHold},
 	{name: "MaxHold", run: testOverstay(hasp.MaxHold(200*time.Millisecond), hasp.ReasonOverdue)},
 	{name: "StallAfter", run: testOverstay(hasp.StallAfter(200*time.Millisecond), hasp.ReasonStalled)},
@@ -143,6 +144,68 @@ func testDowngradeKeeps(e *env) {
 	}
 	e.leave(t)
 	e.wantErr("downgrade of what has left", t.(driver.Downgrader).Downgrade(e.ctx(), 1), driver.ErrGone)
+}
+
+// S1: a waiter that sends what only a holder may send holds nothing by it, and its entry stays as
+// it was: neither a publication nor a downgrade nor an adoption grants, and none is told as done.
+func testWaiterVerbs(e *env) {
+	b, name := e.backend(), e.name()
+	s := e.session(e.backend(), nil)
+	holding, r := e.request(name, 1, driver.Whole), e.whole(name)
+	if !e.traits.Shared {
+		holding = e.whole(name)
+	}
+	holder, v := e.enter(e.session(b, nil), holding)
+	held := e.holds(holder, v)
+	t, v := e.enter(s, r)
+	if v.Held {
+		e.Fatal("two hold")
+	}
+	as := func(what string, err error) {
+		e.Helper()
+		e.wantErr(what+" by a waiter", err, driver.ErrGone)
+		if _, err := e.renew(s); err != nil {
+			e.Fatalf("renewal after %s by a waiter: %v", what, err)
+		}
+		list := e.list(b, name)
+		if len(list) == 0 || list[0].ID != holding.ID || len(list[0].Value) > 0 || e.traits.FIFO && len(list) != 2 {
+			e.Fatalf("after %s by a waiter: %s", what, describe(list))
+		}
+		if e.traits.FIFO && (list[1].ID != r.ID || list[1].Units != r.Units || len(list[1].Value) > 0) {
+			e.Fatalf("after %s a waiter is listed as %+v", what, list[1])
+		}
+		if v, err := e.ask(t); err != nil || v.Held {
+			e.Fatalf("after %s a waiter is told %+v, %v", what, v, err)
+		}
+	}
+	if p, ok := t.(driver.Publisher); ok && e.traits.Values {
+		as("a publication", p.Publish(e.ctx(), []byte("the waiter's")))
+	}
+	if d, ok := t.(driver.Downgrader); ok && e.traits.Shared {
+		as("a downgrade", d.Downgrade(e.ctx(), 1))
+	}
+	if _, ok := t.(driver.Adopter); ok && e.traits.FIFO { // else a waiter has no place
+		seq := e.list(b, name)[1].Seq
+		as("its own adoption", adopting(e.ctx(), t, r.ID, seq))
+		as("adoption of the holder's place", adopting(e.ctx(), t, r.ID, held.Token))
+		// The same once more, from a ticket that does not know that it waits, as after a move to
+		// another server of hasp serve.
+		again := s.Ticket(r)
+		if err := adopting(e.ctx(), again, r.ID, seq); err == nil {
+			e.violated("a waiter adopts its own entry, and holds")
+		}
+		_ = again.Leave(e.ctx()) // perhaps it has none
+	} else {
+		_ = t.Leave(e.ctx()) // where there is no queue it has no entry
+	}
+	if list := e.list(b, name); len(list) == 0 || list[0].ID != holding.ID || e.traits.Fencing && list[0].Seq != held.Token {
+		e.Fatalf("the holder's entry: %s", describe(list))
+	}
+	e.leave(holder)
+	if err := e.once(s.Close(e.ctx())); err != nil {
+		e.Errorf("close: %v", err)
+	}
+	e.empty(b, name)
 }
 
 // The lock is kept for its time, even from waiters that push notifies.

@@ -36,12 +36,12 @@ func testBadNames(e *env) {
 	} {
 		for kind, lock := range e.everyKind(c, name) {
 			_, err := lock(e.ctx())
-			e.wantErr(kind+" of a name that is "+what, err, hasp.ErrInvalidOption)
+			e.wantErr(kind+" of a name that is "+what, err, hasp.ErrInvalid)
 		}
 		_, err := c.Inspect(e.ctx(), name)
-		e.wantErr("inspect of a name that is "+what, err, hasp.ErrInvalidOption)
+		e.wantErr("inspect of a name that is "+what, err, hasp.ErrInvalid)
 		err = c.Do(e.ctx(), name, func(context.Context) error { return nil })
-		e.wantErr("do under a name that is "+what, err, hasp.ErrInvalidOption)
+		e.wantErr("do under a name that is "+what, err, hasp.ErrInvalid)
 	}
 	c.untouched()
 }
@@ -52,7 +52,7 @@ func testBadTTL(e *env) {
 	refused := func(what string, opts ...hasp.Option) {
 		e.Helper()
 		_, err := hasp.New(b, opts...)
-		e.wantErr(what, err, hasp.ErrInvalidOption)
+		e.wantErr(what, err, hasp.ErrInvalid)
 	}
 	refused("no TTL", hasp.WithTTL(0))
 	refused("negative TTL", hasp.WithTTL(-time.Second))
@@ -72,7 +72,7 @@ func testBadNotes(e *env) {
 		"too long": strings.Repeat("n", 1025), "not UTF-8": "\xff", "too long with its escapes": strings.Repeat("\x01", 1024),
 	} {
 		_, err := c.Mutex(name, hasp.Note(note)).Lock(e.ctx())
-		e.wantErr("a note that is "+what, err, hasp.ErrInvalidOption)
+		e.wantErr("a note that is "+what, err, hasp.ErrInvalid)
 	}
 	c.untouched()
 	for _, note := range []string{"", strings.Repeat("n", 1024), strings.Repeat("\u00e9", 512), strings.Repeat("<", 1024), "\x01\x7f\u2028", "'\"\\\n;--"} {
@@ -95,14 +95,14 @@ func testBadValues(e *env) {
 	c, name := e.intercepted(), e.name()
 	large := make([]byte, 1025)
 	_, err := c.Election(name).Campaign(e.ctx(), large)
-	e.wantErr("campaign with a large value", err, hasp.ErrInvalidOption)
+	e.wantErr("campaign with a large value", err, hasp.ErrInvalid)
 	c.untouched()
 	term, err := c.Election(name).Campaign(e.ctx(), large[:1024])
 	if err != nil {
 		e.Fatalf("campaign with 1 KB: %v", err)
 	}
-	e.wantErr("publishing a large value", term.Publish(e.ctx(), large), hasp.ErrInvalidOption)
-	e.wantErr("publishing with a nil context", term.Publish(nil, nil), hasp.ErrInvalidOption) //lint:ignore SA1012 a nil context is the point
+	e.wantErr("publishing a large value", term.Publish(e.ctx(), large), hasp.ErrInvalid)
+	e.wantErr("publishing with a nil context", term.Publish(nil, nil), hasp.ErrInvalid) //lint:ignore SA1012 a nil context is the point
 	e.leads(c, name, term, string(large[:1024]))
 	e.release(term.Lease)
 }
@@ -115,9 +115,9 @@ func testBadPermits(e *env) {
 	} {
 		s := c.Semaphore(name, x.n)
 		_, err := s.Acquire(e.ctx(), x.k)
-		e.wantErr("Acquire", err, hasp.ErrInvalidOption)
+		e.wantErr("Acquire", err, hasp.ErrInvalid)
 		_, err = s.TryAcquire(e.ctx(), x.k)
-		e.wantErr("TryAcquire", err, hasp.ErrInvalidOption)
+		e.wantErr("TryAcquire", err, hasp.ErrInvalid)
 	}
 	c.untouched()
 }

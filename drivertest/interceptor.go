@@ -20,6 +20,8 @@ const (
 	callLeave     call = "Leave"
 	callPublish   call = "Publish"
 	callClose     call = "Close"
+	callList      call = "List"
+	callWatch     call = "Watch" // what a watch tells
 )
 
 // interceptor is between the core and a driver. Calls pass through it to the real store and back; a
@@ -60,6 +62,22 @@ func (p *interceptor) count(calls ...call) int {
 		n += p.calls[c]
 	}
 	return n
+}
+
+// allCalls are those that reach the store, or may.
+var allCalls = []call{callOpen, callKeepAlive, callEnqueue, callWait, callLeave, callPublish, callClose, callList, callWatch}
+
+// counted counts a call that no test withholds.
+func (p *interceptor) counted(c call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls[c]++
+}
+
+// List is counted, and never withheld.
+func (p *interceptor) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
+	p.counted(callList)
+	return p.Backend.List(ctx, name, limit)
 }
 
 // cut withholds every request and every answer from now on.

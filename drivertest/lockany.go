@@ -127,7 +127,7 @@ func testPool(e *env) {
 					e.Errorf("lock of a slot: %v", err)
 					return
 				}
-				uses[l.Slot()].use()
+				uses[l.Number].use()
 				all.uses.Add(1)
 				if err := l.Release(e.ctx()); err != nil {
 					e.Errorf("release: %v", err)

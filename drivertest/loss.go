@@ -44,9 +44,9 @@ func (e *env) lost(l *hasp.Lease, work context.Context, reason hasp.Reason) {
 		e.Error("a lost lease is held")
 	}
 	select {
-	case <-l.Lost():
+	case <-l.Context().Done():
 	default:
-		e.Error("Lost is not closed")
+		e.Error("the context has not ended")
 	}
 	if work.Err() == nil {
 		e.Error("the work's context goes on")
@@ -127,7 +127,7 @@ func (e *env) lastsATerm(l *hasp.Lease) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-l.Lost():
+	case <-l.Context().Done():
 		e.Errorf("lost: %v", l.Err())
 	}
 	if entries := e.list(e.backend(), l.Name()); len(entries) == 0 || entries[0].ID != l.ID() {

@@ -211,11 +211,12 @@ func testStopHolderKeeps(e *env) {
 	p, _ := e.holding(name)
 	next := c.queue(c.Mutex(name).Lock)
 	p.stop()
-	time.Sleep(2 * e.h.TTL)
+	time.Sleep(3 * e.h.TTL / 2) // and not for longer than the holder may trust connections without an answer
 	next.blocked("the holder stands still, and lives")
 	p.do(order{Do: "held"})
 	p.resume()
 	if r := p.hears("answer"); !r.Held {
+		p.slow(report{Lost: true}) // its last renewal was too long ago when it was stopped
 		e.Error("a holder that stood still no longer believes")
 	}
 	next.blocked("the holder has not released")

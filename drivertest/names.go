@@ -206,7 +206,7 @@ func (e *env) listed(prefix string) []string {
 	e.Helper()
 	var got []string
 	for n, err := range e.client().Names(e.ctx(), prefix) {
-		if err != nil {
+		if e.once(err) != nil {
 			e.Fatalf("names with prefix %q: %v", prefix, err)
 		}
 		got = append(got, n)

@@ -117,10 +117,10 @@ func (p *process) quiet(event, why string) {
 	}
 }
 
-// slow records it if a child reports that its session has expired under it, or that the answer
-// to its release was lost where the store may have forgotten the entry.
+// slow records it if a child reports that its session has expired under it, or that its release had
+// no answer for a TTL.
 func (p *process) slow(r report) {
-	if (r.Lost || r.Ended || r.Unknown && p.env.traits.Forgets) && p.env.trial != nil {
+	if (r.Lost || r.Ended || r.Unknown) && p.env.trial != nil {
 		p.env.trial.tooSlow()
 	}
 }

@@ -143,7 +143,7 @@ var definite = []error{
 }
 
 // definiteOfCore are those that the core adds.
-var definiteOfCore = []error{hasp.ErrLost, hasp.ErrNotHeld}
+var definiteOfCore = []error{hasp.ErrLost, hasp.ErrNotHeld, hasp.ErrNotFound}
 
 func (r *trial) say(fails bool, text string) {
 	text = caller() + strings.TrimSpace(text)

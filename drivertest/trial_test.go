@@ -52,12 +52,10 @@ func TestTrials(t *testing.T) {
 		{"request that the core has answered", func(r *trial, _ int) {
 			r.Error("trial_test.go: ", (&env{TB: r, trial: r}).once(fmt.Errorf("publish: %w", hasp.ErrNotHeld)))
 		}, 1, true},
-		{"a child's release had no answer once", func(r *trial, n int) { r.childSays(n == 1, true, hasp.ErrUnknown) }, 2, false},
-		{"a child's release had no answer of a store that keeps all", func(r *trial, _ int) {
-			r.childSays(true, false, hasp.ErrUnknown)
-		}, 1, true},
+		{"a child's release had no answer once", func(r *trial, n int) { r.childSays(n == 1, hasp.ErrUnknown) }, 2, false},
+		{"a child's release never has an answer", func(r *trial, _ int) { r.childSays(true, hasp.ErrUnknown) }, trials, true},
 		{"a child's session ended once", func(r *trial, n int) {
-			r.childSays(n == 1, false, fmt.Errorf("%w: %w", hasp.ErrUnknown, driver.ErrGone))
+			r.childSays(n == 1, fmt.Errorf("%w: %w", hasp.ErrUnknown, driver.ErrGone))
 		}, 2, false},
 		{"slow and right", func(r *trial, _ int) { r.tooSlow() }, 1, false},
 		{"slow always", func(r *trial, _ int) { r.tooSlow(); r.Fatal("wrong") }, trials, true},
@@ -83,9 +81,9 @@ func TestTrials(t *testing.T) {
 }
 
 // childSays is a child that was to go on, and reports an error.
-func (r *trial) childSays(fails, forgets bool, err error) {
+func (r *trial) childSays(fails bool, err error) {
 	if fails {
-		p := &process{env: &env{TB: r, trial: r, traits: driver.Traits{Forgets: forgets}}, heard: make(chan report, 1)}
+		p := &process{env: &env{TB: r, trial: r}, heard: make(chan report, 1)}
 		p.heard <- report{Event: "done"}.with(err)
 		p.quiet("done", "trial_test.go: it was to count for ever")
 	}
@@ -117,17 +115,14 @@ func TestUnansweredAcquisitionStarves(t *testing.T) {
 	}
 }
 
-// A release whose answer was lost begins a trial again where the store may have forgotten the
-// entry, or if the session has ended under it, unless the test has had a hand in it.
+// A release that the store does not answer for a TTL begins a trial again, unless the test has had
+// a hand in it.
 func TestDoubtedReleaseStarves(t *testing.T) {
-	for _, c := range []struct{ forgets, ended, touched, slow bool }{
-		{forgets: true, slow: true}, {forgets: true, touched: true}, {}, {ended: true, slow: true}, {ended: true, touched: true},
+	for _, c := range []struct{ ended, touched, slow bool }{
+		{slow: true}, {touched: true}, {ended: true, slow: true}, {ended: true, touched: true},
 	} {
 		r := newTrial(t)
-		a := &client{
-			env: &env{TB: r, trial: r, traits: driver.Traits{Forgets: c.forgets}}, interceptor: &interceptor{},
-			more: make(chan struct{}), granted: map[grant]int64{},
-		}
+		a := &client{env: &env{TB: r, trial: r}, interceptor: &interceptor{}, more: make(chan struct{}), granted: map[grant]int64{}}
 		a.Observe(hasp.Event{Kind: hasp.EventAcquired, Name: "a"})
 		if c.touched {
 			a.interceptor.disturbances.Add(1)

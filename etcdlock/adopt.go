@@ -120,10 +120,10 @@ func (t *ticket) claim(kv *mvccpb.KeyValue, value []byte) (*pb.TxnRequest, error
 	}
 	r := t.request
 	r.Value = value
-	t.key, t.written = string(kv.Key), encode(&r)
+	t.key, t.rewritten = string(kv.Key), &r
 	return &pb.TxnRequest{
 		Compare: []*pb.Compare{modifiedAt(t.key, kv.ModRevision), t.session.epoch.is(epoch)},
-		Success: []*pb.RequestOp{put(t.key, t.written, t.session.lease)},
+		Success: []*pb.RequestOp{put(t.key, encode(&r), t.session.lease)},
 	}, nil
 }
 
@@ -132,7 +132,9 @@ func (t *ticket) adopted(e driver.Entry, mod, rev int64) (driver.Verdict, error)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rev, t.mod = int64(e.Seq), mod
-	t.rewritten = &content{e.Units, e.Value}
+	r := t.request
+	r.Value = e.Value
+	t.rewritten = &r
 	t.view = view{rev: rev, complete: true}
 	return t.verdict(), nil
 }

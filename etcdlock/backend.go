@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -56,7 +57,8 @@ type Backend struct {
 	label       string
 	prefix      string
 
-	sessions sync.Map // of *session, for StillHeld
+	sessions   sync.Map    // of *session, for StillHeld
+	formatSeen atomic.Bool // see sameFormat
 
 	kv    pb.KVClient
 	lease pb.LeaseClient
@@ -141,7 +143,28 @@ func (b *Backend) txn(ctx context.Context, bound time.Duration, doing string, t 
 		resp, err = b.kv.Txn(ctx, t, b.call...)
 		return err
 	})
+	if err == nil && (resp.Header == nil || !answers(resp, t)) {
+		return nil, fmt.Errorf("etcd: %s: the answer is not to what was asked", doing)
+	}
 	return resp, err
+}
+
+// answers reports whether each part of a transaction has an answer. What stands between us and etcd
+// may change one, and its readers would end the program by a panic.
+func answers(resp *pb.TxnResponse, t *pb.TxnRequest) bool {
+	asked := t.Failure
+	if resp.GetSucceeded() {
+		asked = t.Success
+	}
+	if resp == nil || len(resp.Responses) != len(asked) {
+		return false
+	}
+	for i, op := range asked {
+		if inner := op.GetRequestTxn(); inner != nil && !answers(resp.Responses[i].GetResponseTxn(), inner) {
+			return false
+		}
+	}
+	return true
 }
 
 func (b *Backend) read(ctx context.Context, doing string, r *pb.RangeRequest) (resp *pb.RangeResponse, err error) {

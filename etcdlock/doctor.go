@@ -17,7 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/doctor"
+	"github.com/hasplock/hasp/driver/kit/doctor"
 )
 
 // Warnings has none: what may be wrong takes more than a request or two.
@@ -41,6 +41,9 @@ func (b *Backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	})
 	if err != nil {
 		return nil, explain(ctx, "list the members", err)
+	}
+	if err := b.checkFormat(ctx, false); errors.Is(err, driver.ErrInvalid) {
+		d.Add(driver.Bad, "format", err.Error(), "one version of hasp for all clients of a prefix")
 	}
 	d.lease()
 	d.members(members.Members)

@@ -34,9 +34,7 @@ func (t *ticket) enter(ctx context.Context) (driver.Verdict, error) {
 			t.answered(err)
 		}
 		if isFull(err) {
-			if err = t.enteredFull(ctx, err); err == nil {
-				return t.readAhead(ctx)
-			}
+			err = t.undoFull(ctx, err)
 		}
 		if err != nil {
 			t.freeKey(false)
@@ -79,7 +77,7 @@ func (t *ticket) entering(epoch, since int64) *pb.TxnRequest {
 		// Oldest first, so that the answer to a refused try names a holder.
 		x.Failure = append(x.Failure, read(byAge(deniers, pb.RangeRequest_ASCEND, denierLimit(r))))
 	}
-	x.Success = append(x.Success, put(t.key, t.written, s.lease))
+	x.Success = append(x.Success, put(t.key, encode(r), s.lease))
 	return x
 }
 
@@ -91,11 +89,7 @@ func (t *ticket) begin() (epoch int64, err error) {
 		return 0, err
 	}
 	if !t.hasKey {
-		t.key, t.hasKey = t.session.slots.take(t.queue().keyPrefix(&t.request), t), true
-		if !t.baseInKey { // once, before there is a watch: it is read without mu
-			t.base, t.baseInKey = t.key[:len(t.base)], true
-		}
-		t.written = encode(&t.request)
+		t.key, t.hasKey = t.session.slots.take(t), true
 	}
 	return epoch, nil
 }
@@ -104,7 +98,7 @@ func (t *ticket) begin() (epoch int64, err error) {
 // Leave sets left under the same lock: either it sees the request, or the request is not
 // made. The caller has mu.
 func (t *ticket) sending() (epoch int64, err error) {
-	if t.left || t.gone || t.session.ctx.Err() != nil {
+	if t.left || t.session.ctx.Err() != nil {
 		return 0, fmt.Errorf("%w: the entry has left", driver.ErrGone)
 	}
 	t.unanswered++

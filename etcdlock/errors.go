@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
@@ -23,18 +24,17 @@ var refusals = []error{
 }
 
 // errLearner says that a call has come to a member that does not vote yet. The client leads each
-// call to the next of its endpoints, so what was refused is asked again at once, a few times, as
-// other calls take their turns in between.
+// call to the next of the endpoints that it is connected to, so what was refused is asked again, a few
+// times: other calls take their turns in between, and the connection to another member may not be
+// there yet.
 var errLearner = rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)
 
 const learnerTries = 16
 
 func pastLearners(call func() error) error {
 	err := call()
-	for range learnerTries {
-		if !errors.Is(rpctypes.Error(err), errLearner) {
-			break
-		}
+	for i := 0; i < learnerTries && errors.Is(rpctypes.Error(err), errLearner); i++ {
+		time.Sleep(time.Duration(i) * 5 * time.Millisecond) // the first time at once
 		err = call()
 	}
 	return err
@@ -108,9 +108,9 @@ const demandsTLS = "does the server demand TLS, or a client's certificate? Then 
 var hungUp = regexp.MustCompile(`(read|write) tcp \S+ (read|write): (connection reset by peer|broken pipe)`)
 
 func cure(err error) string {
-	said := hungUp.ReplaceAllString(err.Error(), "EOF")
+	text := hungUp.ReplaceAllString(err.Error(), "EOF")
 	for _, c := range cures {
-		if strings.Contains(said, c.words) {
+		if strings.Contains(text, c.words) {
 			return " (" + c.cure + ")"
 		}
 	}

@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -18,7 +19,7 @@ func (ws *watches) check(w *watch) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.unchecked = append(ws.unchecked, w)
-	ws.startChecking()
+	ws.look.Notify()
 }
 
 // renewed is called with each renewal.
@@ -35,47 +36,40 @@ func (ws *watches) renewed() {
 	}
 }
 
-// checkAll has the keys of all watches looked for that are not kept, unless that is under way.
+// checkAll has the keys of all watches looked for that are not kept. A look that is under way goes on
+// with all of them: what it has read may be older than the reason for this one.
 func (ws *watches) checkAll() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if ws.checking {
-		return
-	}
+	ws.unchecked = nil
 	for w := range ws.all {
-		if w.to != nil && w != ws.anchor {
+		if w.to != nil {
 			ws.unchecked = append(ws.unchecked, w)
 		}
 	}
-	ws.startChecking()
+	ws.look.Notify()
 }
 
-// startChecking is called with mu.
-func (ws *watches) startChecking() {
-	if !ws.checking && len(ws.unchecked) > 0 && !ws.ended && ws.session.startWorker() {
-		ws.checking = true
-		go ws.checkLoop()
-	}
-}
-
+// checkLoop looks for keys until the session is closed.
 func (ws *watches) checkLoop() {
 	s := ws.session
 	defer s.workers.Done()
 	for {
-		ws.mu.Lock()
-		n := min(len(ws.unchecked), checkAtOnce)
-		batch := ws.unchecked[:n:n]
-		ws.unchecked = ws.unchecked[n:]
-		if n == 0 || ws.ended {
-			ws.unchecked, ws.checking = nil, false
-			ws.mu.Unlock()
+		select {
+		case <-ws.look.C():
+		case <-s.ctx.Done():
 			return
 		}
+		ws.mu.Lock()
+		all := ws.unchecked
+		ws.unchecked = nil
 		ws.mu.Unlock()
-		for !ws.checkKeys(batch) {
-			// The renewals decide whether the session lives on; until then, a read more or
-			// less does not matter.
-			sleep(s.ctx, time.Second)
+		for batch := range slices.Chunk(all, checkAtOnce) {
+			for !ws.checkKeys(batch) {
+				// The renewals decide whether the session lives on; until then, a read more or
+				// less does not matter.
+				sleep(s.ctx, time.Second)
+			}
 		}
 	}
 }

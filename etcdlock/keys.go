@@ -1,7 +1,6 @@
 package etcdlock
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -20,8 +19,9 @@ import (
 //	P N / ~n~ L-S   permits of a semaphore of n
 //	P ~epoch/ L     see leave.go
 //	P ~evicted/ N   see evict.go
+//	P ~format       see format.go
 //
-// No encoded name has a '~', so that the last two are in no name's range: no request
+// No encoded name has a '~', so that the last three are in no name's range: no request
 // compares or reads them beside entries, no watch reports them, and Names passes over them.
 //
 // L is that of the session that made the key. The lease that it is attached to may be another's,
@@ -120,38 +120,9 @@ type record struct {
 	Value    []byte    `json:"value,omitempty"`
 }
 
-// encode writes a record. It is done for each lock, and encoding/json takes five times as long.
 func encode(r *driver.Request) []byte {
-	b := make([]byte, 0, 128+len(r.ID)+len(r.Owner)*5/4+len(r.Value)*4/3)
-	b = appendText(append(b, `{"id":`...), r.ID)
-	b = strconv.AppendInt(append(b, `,"units":`...), r.Units, 10)
-	b = strconv.AppendInt(append(b, `,"capacity":`...), r.Capacity, 10)
-	if r.Owner != "" {
-		b = appendText(append(b, `,"owner":`...), r.Owner)
-	}
-	if !r.Since.IsZero() {
-		b = append(r.Since.AppendFormat(append(b, `,"since":"`...), time.RFC3339Nano), '"')
-	}
-	if len(r.Value) > 0 {
-		b = append(base64.StdEncoding.AppendEncode(append(b, `,"value":"`...), r.Value), '"')
-	}
-	return append(b, '}')
-}
-
-// appendText writes a text as JSON. An owner is JSON itself: it has many quotes.
-func appendText(b []byte, text string) []byte {
-	if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
-		quoted, _ := json.Marshal(text) // no string fails
-		return append(b, quoted...)
-	}
-	b = append(b, '"')
-	for i := range len(text) {
-		if c := text[i]; c == '"' || c == '\\' {
-			b = append(b, '\\')
-		}
-		b = append(b, text[i])
-	}
-	return append(b, '"')
+	b, _ := json.Marshal(record{r.ID, r.Units, r.Capacity, r.Owner, r.Since, r.Value}) // no record fails
+	return b
 }
 
 // entry reads a key of the queue. ok is false for what is no entry: keys without a lease,

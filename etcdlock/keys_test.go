@@ -1,49 +1,28 @@
 package etcdlock
 
 import (
-	"encoding/json"
 	"reflect"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
 	"github.com/hasplock/hasp/driver"
 )
 
-var encoded = []driver.Request{
-	{ID: "8kq3-1f", Units: 1, Capacity: 1, Owner: `{"user":"u","host":"h","pid":7,"program":"p"}`, Since: time.Date(2026, 11, 24, 1, 2, 3, 4000, time.UTC)},
-	{ID: `a"b\\`, Units: 3, Capacity: driver.Whole, Owner: "ä\x00\u2028<&>\xff", Value: []byte{0, 1, 2, 255}},
-	{ID: "x", Units: 1, Capacity: 2},
-}
-
-// encoding/json reads what is written, as it reads its own output, which has more escapes.
+// What is written of an entry is read again.
 func TestEncode(t *testing.T) {
-	for _, r := range encoded {
-		want := record{r.ID, r.Units, r.Capacity, r.Owner, r.Since, r.Value}
-		canonical, err := json.Marshal(want)
-		var got, back record
-		if err == nil {
-			err = json.Unmarshal(encode(&r), &got)
+	t.Parallel()
+	for _, want := range []driver.Request{
+		{ID: "8kq3-1f", Units: 1, Capacity: driver.Whole, Owner: `{"user":"u","host":"h","pid":7,"program":"p"}`, Since: time.Date(2026, 11, 24, 1, 2, 3, 4000, time.UTC)},
+		{ID: `a"b\\`, Units: 3, Capacity: 5, Owner: "ä\x00\u2028<&>", Value: []byte{0, 1, 2, 255}},
+		{ID: "x", Units: 1, Capacity: 2},
+	} {
+		want.Name = "name"
+		q := (&Backend{prefix: DefaultPrefix}).queue(want.Name)
+		e, ok := q.entry(&mvccpb.KeyValue{Key: []byte(q.keyPrefix(&want) + "7-0"), Value: encode(&want), Lease: 7})
+		if !ok || !reflect.DeepEqual(e.Request, want) {
+			t.Errorf("%s is read as %+v, %t; want %+v", encode(&want), e.Request, ok, want)
 		}
-		if err == nil {
-			err = json.Unmarshal(canonical, &back)
-		}
-		if err != nil || !reflect.DeepEqual(got, back) {
-			t.Errorf("%s is read as %+v, %v; want %+v", encode(&r), got, err, back)
-		}
-	}
-}
-
-func BenchmarkEncode(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		encode(&encoded[0])
-	}
-}
-
-func BenchmarkMarshal(b *testing.B) {
-	r := encoded[0]
-	b.ReportAllocs()
-	for b.Loop() {
-		_, _ = json.Marshal(record{r.ID, r.Units, r.Capacity, r.Owner, r.Since, r.Value}) // to compare
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+
+	"github.com/hasplock/hasp/driver/kit/signal"
 )
 
 // watches are those of a session, each on one key: a blocker's, or that of an entry of ours, since
@@ -21,26 +23,20 @@ import (
 // A message of a watch may fail to come. So the keys are looked for as well: see keycheck.go.
 //
 // A lock that is held for a millisecond needs no watch on its key, and would pay two messages and a
-// read for it. So the key of an entry is watched when it has been there for one or two watchAfters;
-// a deletion before that is found then. (A release finds it in any case.)
+// read for it. So the key of an entry is watched when it has been there for watchAfter; a deletion
+// before that is found then. (A release finds it in any case.)
 type watches struct {
 	session *session
+	look    signal.Signal // for checkLoop
 
-	mu      sync.Mutex
-	ended   bool
-	watcher clientv3.Watcher
-	made    time.Time // when watcher was
-	anchor  *watch    // on a key that is never deleted: clientv3 closes a stream that has no watch
-	all     map[*watch]struct{}
-	kept    map[string]*watch // by key: those that no ticket needs at the moment; see takeKept
-
-	timer  *time.Timer
-	recent []*ticket // new since the timer last fired
-	due    []*ticket // new since the time before
-
-	unchecked []*watch // whose keys are to be looked for
-	checking  bool
+	mu        sync.Mutex
+	watcher   clientv3.Watcher
+	made      time.Time          // when watcher was
+	letGo     context.CancelFunc // ends what keeps its stream open
+	all       map[*watch]struct{}
+	kept      map[string]*watch // by key: those that no ticket needs at the moment; see takeKept
 	renewals  int
+	unchecked []*watch // whose keys are to be looked for
 }
 
 // watch is for the deletion of one key, or for its changes too.
@@ -80,7 +76,8 @@ func (ws *watches) begin(w *watch, known int64) *watch {
 	if k := ws.takeKept(w, known); k != nil {
 		return k
 	}
-	if ws.watcher == nil {
+	if ws.watcher == nil && ws.session.startWorker() {
+		go ws.checkLoop()
 		ws.renew()
 	}
 	ws.start(w)
@@ -266,11 +263,24 @@ func (ws *watches) renew() {
 	s := ws.session
 	ws.watcher = clientv3.NewWatchFromWatchClient(&streams{WatchClient: s.backend.watch, again: ws.checkAll}, s.backend.client)
 	ws.made = time.Now()
-	if ws.anchor != nil {
-		ws.anchor.end()
+	if ws.letGo != nil {
+		ws.letGo()
 	}
-	ws.anchor = &watch{key: s.epoch.key, to: &ticket{session: s, left: true}}
-	ws.start(ws.anchor)
+	var ctx context.Context
+	ctx, ws.letGo = context.WithCancel(clientv3.WithRequireLeader(s.ctx))
+	if s.startWorker() {
+		go keepOpen(ctx, &s.workers, ws.watcher, s.epoch.key)
+	}
+}
+
+// keepOpen watches for the deletion of a key that is never deleted: clientv3 closes a stream that
+// has no watch.
+func keepOpen(ctx context.Context, workers *sync.WaitGroup, watcher clientv3.Watcher, key string) {
+	defer workers.Done()
+	for ; ctx.Err() == nil; sleep(ctx, mostPause) {
+		for range watcher.Watch(ctx, key, clientv3.WithCreatedNotify(), clientv3.WithFilterPut()) {
+		}
+	}
 }
 
 // streams opens the streams of a watcher.
@@ -288,47 +298,9 @@ func (s *streams) Watch(ctx context.Context, opts ...grpc.CallOption) (pb.Watch_
 	return stream, err
 }
 
-// beginOwn has the key of an entry watched in a while.
-func (ws *watches) beginOwn(t *ticket) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if ws.ended {
-		return
-	}
-	ws.recent = append(ws.recent, t)
-	if ws.timer == nil {
-		ws.timer = time.AfterFunc(watchAfter, ws.sweep)
-	}
-}
-
-// sweep is the timer's function. The timer is stopped while no ticket is recent.
-func (ws *watches) sweep() {
-	ws.mu.Lock()
-	due := ws.due
-	ws.due, ws.recent = ws.recent, nil
-	if ws.ended || len(ws.due) == 0 {
-		ws.timer = nil
-	} else {
-		ws.timer.Reset(watchAfter)
-	}
-	ws.mu.Unlock()
-	for _, t := range due {
-		t.mu.Lock()
-		if !t.left && !t.gone && t.ownWatch == nil {
-			t.ownWatch = ws.begin(&watch{key: t.key, to: t}, t.view.rev)
-		}
-		t.mu.Unlock()
-	}
-}
-
 // close ends all that was begun, of which the session's context is over.
 func (ws *watches) close() {
 	ws.mu.Lock()
-	ws.ended = true
-	if ws.timer != nil {
-		ws.timer.Stop()
-	}
-	ws.recent, ws.due = nil, nil
 	watcher := ws.watcher
 	ws.mu.Unlock()
 	if watcher != nil {

@@ -53,9 +53,9 @@ func (t *ticket) Leave(ctx context.Context) error {
 func (t *ticket) deleteKey(ctx context.Context, also ...*pb.RequestOp) (*pb.TxnResponse, error) {
 	for {
 		t.mu.Lock()
-		ours := contains(t.key, t.written)
-		if t.rev != 0 {
-			ours = modifiedAt(t.key, t.mod)
+		ours := modifiedAt(t.key, t.mod)
+		if t.rev == 0 {
+			ours = contains(t.key, encode(t.current()))
 		}
 		t.mu.Unlock()
 		x := &pb.TxnRequest{
@@ -90,7 +90,7 @@ func (t *ticket) isOurs(kv *mvccpb.KeyValue) bool {
 	}
 	var r record
 	if json.Unmarshal(kv.Value, &r) == nil && r.ID != "" && r.ID != t.request.ID {
-		t.adoptedAway = true
+		t.session.slots.handedOn()
 		return false
 	}
 	t.mod = max(t.mod, kv.ModRevision)
@@ -124,7 +124,7 @@ func (t *ticket) freeKey(gone bool) {
 	if !t.hasKey || t.unanswered > 0 || t.rev != 0 && !gone {
 		return
 	}
-	t.session.slots.free(t.queue().keyPrefix(&t.request), t, !t.adoptedAway)
+	t.session.slots.free(t)
 	t.hasKey = false
 }
 
@@ -136,7 +136,6 @@ func (t *ticket) freeKey(gone bool) {
 type pendingReleases struct {
 	mu      sync.Mutex
 	tickets map[*ticket]bool
-	running bool
 }
 
 // note keeps the outcome of a Leave.
@@ -145,35 +144,27 @@ func (o *pendingReleases) note(t *ticket, done bool) {
 	defer o.mu.Unlock()
 	if done {
 		delete(o.tickets, t)
-		return
+	} else {
+		o.tickets[t] = true
 	}
-	if o.tickets == nil {
-		o.tickets = map[*ticket]bool{}
-	}
-	o.tickets[t] = true
 }
 
-// retryReleases tries again in the background, unless that is under way already.
+// retryReleases tries them in the background. They are taken out for that, so that the next renewal
+// does not try one that is under way; Leave puts back what has failed.
 func (s *session) retryReleases() {
 	o := &s.pendingReleases
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.tickets) == 0 || o.running || !s.startWorker() {
+	if len(o.tickets) == 0 || !s.startWorker() {
 		return
 	}
-	o.running = true
-	var list []*ticket
-	for t := range o.tickets {
-		list = append(list, t)
-	}
+	due := o.tickets
+	o.tickets = map[*ticket]bool{}
 	go func() {
 		defer s.workers.Done()
-		for _, t := range list {
+		for t := range due {
 			_ = t.Leave(s.ctx) // which notes the outcome
 		}
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.running = false
 	}()
 }
 

@@ -15,6 +15,9 @@ import (
 // queue moves on. The server walks over all keys of the name either way; the limit saves
 // sending them.
 func (b *Backend) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
+	if err := b.sameFormat(ctx); err != nil {
+		return nil, err
+	}
 	q := b.queue(name)
 	for keys := int64(limit); ; keys *= 8 {
 		resp, err := b.read(ctx, "list the queue", byAge(q.all(), pb.RangeRequest_ASCEND, keys))
@@ -33,6 +36,9 @@ const namesAtOnce = 1000
 // Names reads the keys under the prefix in pieces. Encoding keeps prefixes, so the range is
 // no larger than it must be.
 func (b *Backend) Names(ctx context.Context, prefix string, yield func(name string) bool) error {
+	if err := b.sameFormat(ctx); err != nil {
+		return err
+	}
 	encoded, _ := driver.EncodeName(prefix, maxEncoded)
 	from := b.prefix + encoded
 	to := clientv3.GetPrefixRangeEnd(from)

@@ -40,13 +40,19 @@ type session struct {
 // Open takes a lease. It returns the TTL that etcd granted, which is more than asked for
 // if the servers' election timeout is long.
 //
-// If the answer is lost, a lease without keys remains until it runs out: harmless.
+// If the answer is lost, or the format is another, a lease without keys remains until it runs out:
+// harmless.
 func (b *Backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
 	if o.TTL < minTTL || o.TTL%time.Second != 0 {
 		// Rounding would be a promise that the user did not ask for.
 		return nil, 0, fmt.Errorf("%w: etcd counts TTLs in whole seconds from %s on, not %s", driver.ErrInvalid, minTTL, o.TTL)
 	}
+	checked := make(chan error, 1)
+	go func() { checked <- b.checkFormat(ctx, true) }()
 	resp, err := b.grant(ctx, o.TTL)
+	if other := <-checked; err == nil {
+		err = other
+	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -61,7 +67,8 @@ func (b *Backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 	s.watches.session = s
 	s.enters.session, s.enters.doing = s, "enter several queues"
 	s.leaves.session, s.leaves.doing = s, "leave several queues"
-	s.slots.lease = leaseName(resp.ID)
+	s.slots = slots{lease: leaseName(resp.ID), used: map[string][]*ticket{}, tickets: map[string]*ticket{}}
+	s.pendingReleases.tickets = map[*ticket]bool{}
 	s.epoch.key = b.prefix + "~epoch/" + s.slots.lease
 	b.sessions.Store(s, nil)
 	return s, granted, nil

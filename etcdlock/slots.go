@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/hasplock/hasp/driver"
 )
 
 // slots hands out the keys of a session's entries and takes them back, so that the same
@@ -31,28 +33,27 @@ type slots struct {
 	mu      sync.Mutex
 	used    map[string][]*ticket // by what is in front of the lease in the key
 	round   int
-	adopted map[string]*ticket // by id: entries at other sessions' keys
+	tickets map[string]*ticket // that have a key, also another session's; by ID
 }
 
 // take returns a key that no other entry has.
-func (s *slots) take(base string, t *ticket) string {
+func (s *slots) take(t *ticket) string {
+	prefix := t.queue().keyPrefix(&t.request)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.used == nil {
-		s.used = map[string][]*ticket{}
-	}
-	row := s.used[base]
+	row := s.used[prefix]
 	i := slices.Index(row, nil)
 	if i < 0 {
 		i = len(row)
 		row = append(row, nil)
 	}
 	row[i] = t
-	key := base + s.lease + "-" + strconv.Itoa(i)
+	s.used[prefix] = row
+	s.tickets[t.request.ID] = t
+	key := prefix + s.lease + "-" + strconv.Itoa(i)
 	if s.round > 0 {
 		key += "-" + strconv.Itoa(s.round)
 	}
-	s.used[key[:len(base)]] = row // a part of the key takes no memory
 	return key
 }
 
@@ -60,24 +61,25 @@ func (s *slots) take(base string, t *ticket) string {
 func (s *slots) adopt(t *ticket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.adopted == nil {
-		s.adopted = map[string]*ticket{}
-	}
-	s.adopted[t.request.ID] = t
+	s.tickets[t.request.ID] = t
 }
 
-// free takes a ticket's key back; not to be used again if another session has it.
-func (s *slots) free(base string, t *ticket, again bool) {
+// handedOn notes that another session has adopted a key. Its ticket frees it later.
+func (s *slots) handedOn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.adopted[t.request.ID] == t {
-		delete(s.adopted, t.request.ID)
-		return
+	s.round++
+}
+
+// free takes a ticket's key back.
+func (s *slots) free(t *ticket) {
+	prefix := t.queue().keyPrefix(&t.request)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tickets[t.request.ID] == t {
+		delete(s.tickets, t.request.ID)
 	}
-	if !again {
-		s.round++
-	}
-	row := s.used[base]
+	row := s.used[prefix]
 	if i := slices.Index(row, t); i >= 0 {
 		row[i] = nil
 	}
@@ -85,25 +87,17 @@ func (s *slots) free(base string, t *ticket, again bool) {
 		row = row[:len(row)-1]
 	}
 	if len(row) > 0 {
-		s.used[base] = row
+		s.used[prefix] = row
 	} else {
-		delete(s.used, base)
+		delete(s.used, prefix)
 	}
 }
 
 // find returns the ticket with this id, or nil.
-func (s *slots) find(id, base string) *ticket {
+func (s *slots) find(id string) *ticket {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.adopted[id]; t != nil {
-		return t
-	}
-	for _, t := range s.used[base] {
-		if t != nil && t.request.ID == id {
-			return t
-		}
-	}
-	return nil
+	return s.tickets[id]
 }
 
 // Held has what StillHeld needs to know of a lease. *hasp.Lease implements it.
@@ -132,13 +126,13 @@ func (b *Backend) StillHeld(l Held) clientv3.Cmp {
 	q := b.queue(l.Name())
 	key := q.base // no entry's: what is not found is not held
 	b.sessions.Range(func(s, _ any) bool {
-		t := s.(*session).slots.find(l.ID(), q.base)
+		t := s.(*session).slots.find(l.ID())
 		if t == nil {
 			return true
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.contentLocked().units == t.request.Capacity {
+		if t.base == q.base && t.current().Units == driver.Whole {
 			key = t.key
 		}
 		return false

@@ -1,12 +1,9 @@
 package etcdlock
 
 import (
-	"bytes"
 	"context"
 	"errors"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
@@ -17,38 +14,19 @@ import (
 // after this error a request may have been done or not. What is certain is that it is over,
 // that it will not be done later; so one read tells the outcome.
 //
-// What was done is kept: to undo it would take a request more, and would take the lock from a
-// caller that may have it.
+// What entered is taken out again, so that the answer is true: it would be a lock for one caller in
+// a store that refuses all that come behind. What else was done is kept.
 func isFull(err error) bool { return errors.Is(err, rpctypes.ErrNoSpace) }
 
-// readKey returns what is at our key now.
-func (t *ticket) readKey(ctx context.Context) (*mvccpb.KeyValue, int64, error) {
-	resp, err := t.session.txn(ctx, "see what became of it", &pb.TxnRequest{Success: []*pb.RequestOp{get(t.key)}})
-	if err != nil {
-		return nil, 0, err
-	}
-	return only(found(resp, 0)), resp.Header.Revision, nil
-}
-
-// enteredFull finds out whether a request to enter was done that was answered with full. It
-// returns full if not. If this read fails, or if we die before it, the request counts as one
-// of unknown outcome: Enqueue finds the key, or Leave withdraws it, or the lease ends it.
-func (t *ticket) enteredFull(ctx context.Context, full error) error {
-	kv, rev, err := t.readKey(ctx)
-	if err != nil {
+// undoFull deletes what a request to enter may have put that was answered with full. If this fails,
+// or if we die before it, the request counts as one of unknown outcome: Enqueue finds the key, or
+// Leave withdraws it, or the lease ends it.
+func (t *ticket) undoFull(ctx context.Context, full error) error {
+	if _, err := t.deleteKey(ctx); err != nil && !isGone(err) {
 		return err
 	}
-	t.mu.Lock()
-	t.unanswered = max(t.unanswered-1, 0)
-	there := kv != nil && bytes.Equal(kv.Value, t.written)
-	if there {
-		t.rev, t.mod, t.view = kv.CreateRevision, kv.ModRevision, view{rev: rev}
-	}
-	t.mu.Unlock()
-	if !there {
-		return full
-	}
-	return nil
+	t.answered(nil)
+	return full
 }
 
 // withdrawFull is for a request to withdraw that was answered with full. It deletes our key

@@ -3,9 +3,10 @@ package etcdlock
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/signal"
+	"github.com/hasplock/hasp/driver/kit/signal"
 )
 
 // ticket is one entry's key. How it enters is in enqueue.go, how it waits in wait.go, how
@@ -13,25 +14,22 @@ import (
 type ticket struct {
 	session *session
 	request driver.Request
-	base    string        // of its queue; a part of its first key, once that is known
+	base    string        // of its queue
 	signal  signal.Signal // for Wait
 
-	mu             sync.Mutex
-	key            string // one of the session's slots, ours while kept; or adopted
-	written        []byte // the value that was put there
-	unanswered     int32  // requests to enter whose outcome we do not know; see leave.go
-	hasKey         bool
-	baseInKey      bool
-	left           bool // Leave was called: nothing may enter any more
-	held           bool
-	gone           bool     // the key was deleted, and not by us
-	ownDue         bool     // it is, or will be, watched
-	adoptedAway    bool     // another session has adopted it
-	rev            int64    // create revision of the key, the place; 0: not known to be there
-	epoch          int64    // in which our latest request to enter was made
-	mod            int64    // mod revision; with what was put there: see downgrade.go
-	rewritten      *content // nil: as it was requested
+	mu         sync.Mutex
+	key        string          // one of the session's, ours while hasKey; or adopted
+	hasKey     bool            // see slots.go
+	unanswered int32           // requests to enter whose outcome we do not know; see leave.go
+	held       bool            // it has held
+	left       bool            // Leave was called, or it was lost: nothing enters or is watched any more
+	rev        int64           // create revision of the key, the place; 0: not known to be there
+	mod        int64           // mod revision; with what was put there: see downgrade.go
+	epoch      int64           // in which our latest request to enter was made
+	rewritten  *driver.Request // what is, or is to be, at the key; nil: as it was requested
+
 	view           view
+	ownDue         *time.Timer       // begins ownWatch
 	ownWatch       *watch            // for the deletion of our key; see keywatch.go
 	blockerWatches map[string]*watch // by key, for that of the blockers
 }
@@ -81,38 +79,52 @@ func (t *ticket) startHolding() {
 	for _, w := range t.unwatch(false) {
 		t.session.watches.release(w)
 	}
-	t.view.ahead, t.view.keys, t.view.updates = nil, nil, nil
-	t.written = nil // 200 bytes for each held lock; from now on the create revision tells our key
+	t.view.ahead, t.view.keys = nil, nil
 	t.watchOwn()
 	t.held = true
 }
 
 // watchOwn has our key watched in a while. The caller has mu.
 func (t *ticket) watchOwn() {
-	if !t.ownDue {
-		t.ownDue = true
-		t.session.watches.beginOwn(t)
+	if t.ownDue != nil {
+		return
 	}
+	t.ownDue = time.AfterFunc(watchAfter, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if !t.left {
+			t.ownWatch = t.session.watches.begin(&watch{key: t.key, to: t}, t.view.rev)
+		}
+	})
 }
 
-// keyLost is called when another client has deleted our key.
+// lost notes that our key was deleted, and not by us. It returns whether that is news: to those who
+// have left it is not.
 //
 // The watches end here, since the core makes no Leave of what it was told to be gone: that of a
 // held entry would stay as long as the session, and be told of every later use of the key. No
-// other begins: Wait and sweep look at gone under mu. A message that is under way finds a watch
-// that is not ours, or has us told again, which the core ignores. It may be Leave that has ended
-// them already; then there are none.
-func (t *ticket) keyLost() {
+// other begins: Wait and ownDue look at left under mu. A message that is under way finds a watch
+// that is not ours, or that we have left.
+func (t *ticket) lost() (news bool) {
 	t.mu.Lock()
-	t.gone = true
-	left, off := t.left, t.unwatch(true)
+	news, t.left = !t.left, true
+	off := t.unwatch(true)
 	t.signal.Notify()
 	t.mu.Unlock()
 	for _, w := range off {
 		t.session.watches.release(w)
 	}
 	t.freeKey(true)
-	if !left {
-		t.session.gone(t.request.ID, fmt.Errorf("%w: its key was deleted", driver.ErrGone))
+	return news
+}
+
+// errDeleted says why an entry was lost.
+var errDeleted = fmt.Errorf("%w: its key was deleted", driver.ErrGone)
+
+// current is the entry as it is, or is to be, at the key. The caller has mu, and changes nothing.
+func (t *ticket) current() *driver.Request {
+	if t.rewritten != nil {
+		return t.rewritten
 	}
+	return &t.request
 }

@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"math"
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -24,95 +25,57 @@ import (
 //     of an entry that had the key before the one that is in the view.
 //
 // So what decides is never the order of arrival, but the revision: a message about a revision
-// that the view was read at, or behind, says nothing new; a later one is remembered until a
-// read is as late as it is.
+// that the view was read at, or behind, says nothing new. A later one is taken into the view, and
+// if the answer to a read comes behind it that is older, the view is read again: there will be no
+// second message. (The road not taken is to remember each message until a read is as late as it is.)
 type view struct {
-	rev          int64 // of the read; what comes later is told by watches
-	ahead        []driver.Entry
-	keys         []string // of ahead
-	watchedSince int64    // the latest revision at which a watch began
-	depth        int32    // how many there were, if the read told, up to longQueue+1
-	complete     bool     // no other entry was ahead; else there may be, older than these
-	watchFailed  bool     // some watch is not established
-	updates      map[string]keyUpdate
+	rev      int64 // of the read; what comes later is told by watches
+	ahead    []driver.Entry
+	keys     []string // of ahead
+	told     int64    // the latest revision of a message that was taken into it
+	missed   int64    // the revision up to which something may be missing
+	depth    int32    // how many there were, if the read told, up to longQueue+1
+	complete bool     // no other entry was ahead; else there may be, older than these
 }
 
-// keyUpdate is the news of a key since the read.
-type keyUpdate struct {
-	rev     int64 // of the latest message
-	deleted int64 // when it was deleted, the latest time
-	seq     uint64
-	units   int64 // the least that the entry seq was said to have; 0: nothing was said
-}
+// unwatched is view.missed while some watch is not established.
+const unwatched = math.MaxInt64
 
-// stale says that a deletion may have been missed: one between the read and the begin of
-// a watch, or while there was none.
-func (v *view) stale() bool { return v.watchedSince > v.rev || v.watchFailed }
+// stale says that a deletion may have been missed: one between the read and the begin of a watch,
+// or while there was none, or one that an older answer to a read has brought back.
+func (v *view) stale() bool { return v.missed > v.rev }
 
-// replaceView replaces the view by an answer that lists deniers newest first. What messages have
-// told of later revisions is taken out of it: there will be no second message. (A key that
-// is made again, as etcd's own package does under a session, is behind us then.) The caller
-// has mu.
+// replaceView replaces the view by an answer that lists deniers newest first. The caller has mu.
 func (t *ticket) replaceView(r *pb.RangeResponse, rev int64) {
-	old := &t.view
-	v := view{rev: rev, complete: !r.More, watchedSince: old.watchedSince, watchFailed: old.watchFailed}
+	v := view{rev: rev, complete: !r.More, missed: max(t.view.missed, t.view.told)}
 	for _, kv := range slices.Backward(r.Kvs) {
-		key := string(kv.Key)
-		e, ok := t.queue().entry(kv)
-		if !ok {
-			continue
-		}
-		if n, told := old.updates[key]; told && !n.apply(&e) {
-			continue
-		}
-		v.ahead, v.keys = append(v.ahead, e), append(v.keys, key)
-	}
-	for key, n := range old.updates {
-		if n.rev > rev {
-			v.note(key, n)
+		if e, ok := t.queue().entry(kv); ok {
+			v.ahead, v.keys = append(v.ahead, e), append(v.keys, string(kv.Key))
 		}
 	}
 	t.view = v
 }
 
-// apply takes what was told of the entry's key out of the entry, and returns whether it is
-// still there.
-func (n *keyUpdate) apply(e *driver.Entry) bool {
-	if n.units > 0 && n.seq == e.Seq {
-		e.Units = min(e.Units, n.units)
-	}
-	return uint64(n.deleted) <= e.Seq // deleted before this entry had the key, or never
-}
-
-func (v *view) note(key string, n keyUpdate) {
-	if v.updates == nil {
-		v.updates = map[string]keyUpdate{}
-	}
-	v.updates[key] = n
-}
-
-// noteUpdate takes note of a message about a blocker's key, unless it is none.
-func (t *ticket) noteUpdate(key string, rev int64, tell func(*keyUpdate)) {
+// blockerChanged takes a message about a blocker's key into the view: that the entry which was
+// there was deleted, or, if now is not nil, what it is now. Entries never grow, so the least that
+// was said of one is true. What was made at the key later is behind us.
+func (t *ticket) blockerChanged(key string, rev int64, now *driver.Entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := &t.view
 	if t.left || rev <= v.rev {
 		return
 	}
-	n := v.updates[key]
-	n.rev = max(n.rev, rev)
-	tell(&n)
-	v.note(key, n)
+	v.told = max(v.told, rev)
 	i := slices.Index(v.keys, key)
-	if i < 0 {
+	switch {
+	case i < 0:
 		return
-	}
-	was := v.ahead[i].Units
-	switch there := n.apply(&v.ahead[i]); {
-	case !there:
-		v.keys = slices.Delete(v.keys, i, i+1)
-		v.ahead = slices.Delete(v.ahead, i, i+1)
-	case v.ahead[i].Units == was:
+	case now == nil:
+		v.keys, v.ahead = slices.Delete(v.keys, i, i+1), slices.Delete(v.ahead, i, i+1)
+	case now.Seq == v.ahead[i].Seq && now.Units < v.ahead[i].Units:
+		v.ahead[i].Units = now.Units
+	default:
 		return // a publication, for which no one waits
 	}
 	t.signal.Notify()
@@ -124,30 +87,21 @@ func (t *ticket) noteUpdate(key string, rev int64, tell func(*keyUpdate)) {
 // session is kept alive.)
 func (t *ticket) deleted(w *watch, rev int64) {
 	t.mu.Lock()
-	own := w == t.ownWatch
-	lost := own && !t.left && rev > t.rev
+	own, before := w == t.ownWatch, rev <= t.rev
 	t.mu.Unlock()
 	switch {
-	case lost:
-		t.keyLost()
 	case !own:
-		t.noteUpdate(w.key, rev, func(n *keyUpdate) { n.deleted = max(n.deleted, rev) })
+		t.blockerChanged(w.key, rev, nil)
+	case !before && t.lost():
+		t.session.gone(t.request.ID, errDeleted)
 	}
 }
 
 // changed is called when a blocker has become smaller, or has only published something.
-// Entries never grow, so the least that is said of one is true.
 func (t *ticket) changed(w *watch, now *mvccpb.KeyValue) {
-	e, ok := t.queue().entry(now)
-	if !ok {
-		return
+	if e, ok := t.queue().entry(now); ok {
+		t.blockerChanged(w.key, now.ModRevision, &e)
 	}
-	t.noteUpdate(w.key, now.ModRevision, func(n *keyUpdate) {
-		if n.seq != e.Seq || n.units == 0 {
-			n.seq, n.units = e.Seq, e.Units
-		}
-		n.units = min(n.units, e.Units)
-	})
 }
 
 // seen takes what a read has found at the key of a watch at this revision for what the watch should
@@ -168,11 +122,13 @@ func (t *ticket) established(w *watch, rev int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.left || rev <= t.view.rev: // the view is as new as the watch
+	case t.left || rev == t.view.rev: // the view is as new as the watch
 	case w == t.ownWatch:
+		// Also if the watch is older than our key: its member lags, or the store was put back before
+		// the first stream was opened, and this read is the first to see it.
 		t.session.watches.check(w)
-	case !t.held:
-		t.view.watchedSince = max(t.view.watchedSince, rev)
+	case rev > t.view.rev && !t.held:
+		t.view.missed = max(t.view.missed, rev)
 		t.signal.Notify()
 	}
 }
@@ -182,7 +138,7 @@ func (t *ticket) watchFailed() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.held {
-		t.view.watchFailed = true
+		t.view.missed = unwatched
 		t.signal.Notify()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/hasplock/hasp/driver"
@@ -49,5 +50,27 @@ func TestSeen(t *testing.T) {
 				t.Errorf("left: %t, lost: %t", left, lost)
 			}
 		})
+	}
+}
+
+// The message that a blocker has left overtakes an answer that still has it. There is no second
+// message, so the view is read again, until an answer is as late as the message.
+func TestAnswerOlderThanMessage(t *testing.T) {
+	t.Parallel()
+	s := &session{backend: &Backend{prefix: DefaultPrefix}}
+	k := s.Ticket(driver.Request{Name: "name", ID: "id", Units: driver.Whole, Capacity: driver.Whole}).(*ticket)
+	there := &pb.RangeResponse{Kvs: []*mvccpb.KeyValue{{Key: []byte("hasp/name/5-0"), CreateRevision: 3, Lease: 5}}}
+	k.replaceView(there, 8)
+	k.blockerChanged("hasp/name/5-0", 12, nil)
+	if held, sure, _ := k.decide(); !held || !sure || k.view.stale() {
+		t.Errorf("told that it has left: %+v", k.view)
+	}
+	k.replaceView(there, 10)
+	if held, _, _ := k.decide(); held || !k.view.stale() {
+		t.Errorf("an older answer: %+v", k.view)
+	}
+	k.replaceView(&pb.RangeResponse{}, 12)
+	if held, sure, _ := k.decide(); !held || !sure || k.view.stale() {
+		t.Errorf("an answer as late as the message: %+v", k.view)
 	}
 }

@@ -18,7 +18,9 @@ func (t *ticket) readAhead(ctx context.Context) (driver.Verdict, error) {
 	for _, limit := range []int64{denierLimit(&t.request), 0} {
 		t.mu.Lock()
 		rev := t.rev
-		t.view.watchFailed = false // before the request: what is told from here on counts again
+		if t.view.missed == unwatched {
+			t.view.missed = 0 // before the request: what is told from here on counts again
+		}
 		t.mu.Unlock()
 		ahead := byAge(t.queue().deniers(&t.request), pb.RangeRequest_DESCEND, limit)
 		ahead.MaxCreateRevision = rev - 1
@@ -28,14 +30,14 @@ func (t *ticket) readAhead(ctx context.Context) (driver.Verdict, error) {
 		})
 		t.mu.Lock()
 		if err != nil {
-			t.view.watchFailed = true
+			t.view.missed = unwatched
 			t.mu.Unlock()
 			return driver.Verdict{}, err
 		}
 		if !resp.Succeeded {
-			t.gone = true
 			t.mu.Unlock()
-			return driver.Verdict{}, fmt.Errorf("%w: etcd has no such key", driver.ErrGone)
+			t.lost()
+			return driver.Verdict{}, errDeleted
 		}
 		t.replaceView(found(resp, 0), resp.Header.Revision)
 		if _, sure, _ := t.decide(); sure {
@@ -62,9 +64,9 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	}
 	for {
 		t.mu.Lock()
-		if t.gone {
+		if t.left {
 			t.mu.Unlock()
-			return driver.Verdict{}, fmt.Errorf("%w: the entry was deleted", driver.ErrGone)
+			return driver.Verdict{}, errDeleted
 		}
 		held, sure, blockers := t.decide()
 		stale := t.view.stale()
@@ -150,6 +152,9 @@ func (t *ticket) unwatch(own bool) (off []*watch) {
 		off = append(off, w)
 	}
 	t.blockerWatches = nil
+	if own && t.ownDue != nil {
+		t.ownDue.Stop()
+	}
 	if own && t.ownWatch != nil {
 		off = append(off, t.ownWatch)
 		t.ownWatch = nil

@@ -31,7 +31,7 @@ func buildAndRun(m *testing.M) (code int, err error) {
 	}
 	defer os.RemoveAll(bin)
 	args := append([]string{"build", "-o", bin + string(filepath.Separator)}, buildFlags...)
-	build := exec.Command("go", append(args, "./cron", "./deploy", "./inventory", "./leader", "./workers")...)
+	build := exec.Command("go", append(args, "./cron", "./deploy", "./inventory", "./leader", "./moving", "./scheduler", "./workers")...)
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("%w\n%s", err, out)
 	}

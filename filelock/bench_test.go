@@ -86,6 +86,40 @@ func BenchmarkUncontended(b *testing.B) {
 	})
 }
 
+// Beside so many entries in the same file, of names that are held or waiting for the same name.
+func BenchmarkAmong(b *testing.B) {
+	for _, n := range []int{0, 10, 100, 1000, 10_000} {
+		for _, kind := range []string{"names", "waiters"} {
+			b.Run(fmt.Sprint(n, " ", kind), func(b *testing.B) {
+				s := openTestSession(b, storeDir(b))
+				names := colliding(n + 2)
+				r := mutexRequest(names[0], "id")
+				if kind == "waiters" {
+					r.Name = names[1]
+				}
+				for i := range n {
+					o := mutexRequest(names[1], "other")
+					if kind == "names" {
+						o.Name = names[1+i]
+					}
+					if _, err := s.Ticket(o).Enqueue(context.Background()); err != nil {
+						b.Fatal(err)
+					}
+				}
+				for b.Loop() {
+					t := s.Ticket(r)
+					if _, err := t.Enqueue(context.Background()); err != nil {
+						b.Fatal(err)
+					}
+					if err := t.Leave(context.Background()); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
 // 64 goroutines with a name each.
 func BenchmarkParallel(b *testing.B) {
 	run := func(b *testing.B, lock func(b *testing.B, n int)) {

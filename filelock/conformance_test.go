@@ -22,17 +22,18 @@ func TestConformance(t *testing.T) {
 			}
 			return b
 		},
-		URL: "file://" + dir,
-		TTL: time.Second,
+		URL:  "file://" + dir,
+		TTL:  time.Second,
+		Idle: drivertest.Idle{Observer: 72}, // a directory is read ten times a second
 	})
 }
 
-// The next one is told so.
+// Each waiter is told its place.
 func TestPlaces(t *testing.T) {
 	b, err := filelock.New(t.Context(), t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	testkit.Places(t, b, 1, 0)
+	testkit.Places(t, b, 1, 2, 3, 4, 5, 6)
 }

@@ -75,7 +75,7 @@ func crashJob(j job) error {
 }
 
 // A process is killed before each write of each operation, alone in the queue and between
-// others, with another name's queue in the same bucket. Afterwards the queue is as before
+// others, with another name's queue in the same file. Afterwards the queue is as before
 // or as after the operation, without the dead; a waiter behind it proceeds; and the
 // files go on working.
 func TestKilledAtEveryWrite(t *testing.T) {
@@ -91,7 +91,8 @@ func TestKilledAtEveryWrite(t *testing.T) {
 					if step > 20 {
 						t.Fatal("the operation does not end")
 					}
-					if killedAt(t, op, at, names, step) {
+					first, behind := killedAt(t, op, at, names, step, false), killedAt(t, op, at, names, step, true)
+					if first && behind {
 						if step == 1 {
 							t.Error("the operation writes nothing")
 						}
@@ -104,7 +105,7 @@ func TestKilledAtEveryWrite(t *testing.T) {
 }
 
 // crashScenario is the queue around the process that is killed: entries of one session of ours,
-// ahead of and behind its own where they are not nil, and in the bucket's other queues.
+// ahead of and behind its own where they are not nil, and in other queues of the file.
 type crashScenario struct {
 	t             *testing.T
 	s             *session
@@ -124,10 +125,14 @@ func (c *crashScenario) enter(name, id string, units int64) *ticket {
 	return e
 }
 
-// killedAt does one of them, and returns whether the operation came to its end before.
-func killedAt(t *testing.T, op, at string, names []string, step int) (finished bool) {
+// killedAt does one of them, in page 0 or behind it, and returns whether the operation came to its
+// end before.
+func killedAt(t *testing.T, op, at string, names []string, step int, behind bool) (finished bool) {
 	t.Helper()
 	dir := storeDir(t)
+	if behind {
+		defer fill(t, dir, names[0])()
+	}
 	c := &crashScenario{t: t, s: openTestSession(t, dir), name: names[1]}
 	c.others = []*ticket{c.enter(names[0], "other-0", 1), c.enter(names[2], "other-2", 1)}
 	if at == "middle" || at == "last" {
@@ -200,40 +205,6 @@ func (c *crashScenario) consistent(step int, mayBeEvicted bool) {
 		}
 		leave(c.t, e)
 	}
-}
-
-// A process is killed between the two steps of a departure, the mark and the unlinking, and the
-// next operation on that name is a release. What it unlinks has carried the pointer to another
-// name's queue: an entry of that one was lost, and two could hold.
-func TestReleaseAfterHalfALeave(t *testing.T) {
-	names := colliding(2)
-	c := &crashScenario{t: t, s: openTestSession(t, storeDir(t)), name: names[0]}
-	other := c.enter(names[1], "other", driver.Whole)
-	held := c.enter(c.name, "held", driver.Whole)
-	dead := c.enter(c.name, "dead", driver.Whole)
-	behind := c.enter(names[1], "behind other", driver.Whole)
-	q := dead.file
-	if err := q.lock(patient(t)); err != nil {
-		t.Fatal(err)
-	}
-	r, here, err := dead.present()
-	if err == nil && here {
-		err = q.mark(dead.slot, &r)
-	}
-	if err == nil {
-		err = q.flush()
-	}
-	q.unlock()
-	if err != nil || !here {
-		t.Fatal(here, err)
-	}
-	leave(t, held)
-	if got := listIDs(t, c.s, names[1]); !slices.Equal(got, []string{"other", "behind other"}) {
-		t.Fatalf("the other queue has %v", got)
-	}
-	leave(t, other)
-	proceeds(t, behind)
-	leave(t, behind)
 }
 
 func leave(t *testing.T, e *ticket) {

@@ -75,7 +75,7 @@ func (c *contenders) refused(t *testing.T, why string) {
 }
 
 func (c *contenders) queueFile() string {
-	return filepath.Join(c.dir, queuesDirName, fmt.Sprintf("%02x", fileOf(newKey("name").hash)))
+	return filepath.Join(c.dir, queuesDirName, fmt.Sprintf("%02x", newKey("name").file()))
 }
 
 func TestQueueFileRemoved(t *testing.T) {
@@ -299,7 +299,7 @@ func TestDirectoryMoved(t *testing.T) {
 				t.Fatal(err)
 			}
 			select {
-			case <-c.lease.Lost():
+			case <-c.lease.Context().Done():
 			case <-time.After(patience):
 				t.Fatal("the holder was never told")
 			}

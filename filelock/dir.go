@@ -102,7 +102,7 @@ func checkFS(fd int, path string, o *Options) error {
 		if o.AllowFUSE {
 			return nil
 		}
-		hint = "if it is local, allow it with Options.AllowFUSE or allowfuse=true"
+		hint = "if it is local, allow it with Options.AllowFUSE or allow_fuse=true"
 	case fstype.Networked:
 	default:
 		return nil

@@ -23,5 +23,5 @@
 // seconds, and until then a process that makes a new store in its place can hold the same
 // locks. The tokens of the new store are greater, so that a fenced resource is safe.
 //
-// docs/backends/file.md describes the format and the reasons.
+// docs/internals/file.md describes the format and the reasons.
 package filelock

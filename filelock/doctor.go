@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/doctor"
+	"github.com/hasplock/hasp/driver/kit/doctor"
 	"github.com/hasplock/hasp/internal/fstype"
 )
 
@@ -104,13 +104,13 @@ func (d *diagnosis) sessions() {
 
 // queues reads every header.
 func (d *diagnosis) queues(ctx context.Context) error {
-	last, full := uint64(0), uint32(0)
+	last, full := uint64(0), 0
 	for _, q := range d.store.files {
 		err := q.lock(ctx)
 		if err == nil {
 			q.lastIntact = time.Time{}
 			err = q.intact()
-			last, full = max(last, q.head.seq()), max(full, q.head.high())
+			last, full = max(last, q.head().seq()), max(full, q.head().high())
 			q.unlock()
 		}
 		if isDamage(err) {

@@ -33,28 +33,20 @@ func (t *ticket) shrink(ctx context.Context, units int64) (who []wakeTarget, err
 		return nil, refuse(err)
 	}
 	defer q.unlock()
-	rec, here, err := t.present()
+	queue := q.queue(t.key)
+	i := indexOf(queue, t.seq, t.session.id)
 	switch {
-	case err != nil:
-		return nil, asGone(err)
-	case !here:
+	case i < 0 || !t.held.Load(): // what waits would hold beside those ahead of it, if it became smaller
 		return nil, driver.ErrGone
 	case units < 1:
 		return nil, fmt.Errorf("%w: an entry cannot have %d units", driver.ErrInvalid, units)
-	case units >= int64(rec.units):
+	case units >= int64(queue[i].units):
 		return nil, nil // it never grows
 	}
-	tail, _, err := q.find(t.key)
-	if err != nil {
-		return nil, refuse(err)
-	}
-	if who, err = q.affectedBy(t.slot, rec, tail); err != nil {
-		return nil, refuse(err)
-	}
-	if err := q.relink(t.slot, func(r *record) { r.units = uint32(units) }); err != nil {
-		return nil, refuse(err)
-	}
-	if err := q.flush(); err != nil {
+	who = affectedBy(queue, i)
+	smaller := *queue[i]
+	smaller.units = uint32(units)
+	if err := q.put(smaller); err != nil {
 		return nil, refuse(err)
 	}
 	t.request.Units = units
@@ -70,12 +62,10 @@ func (t *ticket) Publish(ctx context.Context, value []byte) error {
 		return refuse(err)
 	}
 	defer t.file.unlock()
-	rec, here, err := t.present()
-	if err != nil {
-		return refuse(err)
-	}
-	if !here {
+	queue := t.file.queue(t.key)
+	i := indexOf(queue, t.seq, t.session.id)
+	if i < 0 || !t.held.Load() {
 		return driver.ErrGone
 	}
-	return refuse(t.file.setValue(t.slot, &rec, value))
+	return refuse(t.file.setValue(queue[i], value))
 }

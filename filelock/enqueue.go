@@ -23,7 +23,7 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 		v, deniers, err := t.attempt(ctx, gone)
 		found, v, err := t.checkDeniers(v, deniers, err)
 		if len(found) == 0 {
-			return v, t.told(err)
+			return v, t.asCoreError(err)
 		}
 		if gone == nil {
 			gone = deadSessions{}
@@ -34,12 +34,13 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 	}
 }
 
-// told is an error of Enqueue as the core is to understand it. A pass that fails when an earlier
-// one has entered (the disk is full, or cannot be read) leaves the entry in the queue: for the core
-// that is unknown, so that it asks again, or takes the entry back. Two errors are refusals in any
-// case: nothing in a damaged file is an entry; and a waiter that has been kept by a missing session
-// file for long is told, though its entry stays, for the core is patient with one that waits.
-func (t *ticket) told(err error) error {
+// asCoreError returns an error of Enqueue as the core is to understand it. A pass that fails when
+// an earlier one has entered (the disk is full, or cannot be read) leaves the entry in the queue:
+// for the core that is unknown, so that it asks again, or takes the entry back. Two errors are
+// refusals in any case: nothing in a damaged file is an entry; and a waiter that has been kept by a
+// missing session file for long is told, though its entry stays, for the core is patient with one
+// that waits.
+func (t *ticket) asCoreError(err error) error {
 	if t.seq != 0 && !isDamage(err) && !errors.As(err, new(*missingError)) {
 		return err
 	}
@@ -95,81 +96,53 @@ func (t *ticket) attempt(ctx context.Context, gone deadSessions) (v driver.Verdi
 	if t.left.Load() {
 		return v, nil, fmt.Errorf("%w: it has left", driver.ErrGone)
 	}
-	prev := uint32(0)
-	if t.slot != 0 {
-		rec, here, err := t.present()
-		if err != nil {
-			return v, nil, err
-		}
-		if !here {
+	queue, err := q.living(t.key, gone)
+	if err != nil {
+		return v, nil, err
+	}
+	ahead := queue
+	if t.seq != 0 {
+		i := indexOf(queue, t.seq, t.session.id)
+		if i < 0 {
 			return v, nil, fmt.Errorf("%w: evicted", driver.ErrGone)
 		}
-		prev = rec.prev
-	} else {
-		held, deniers, tail, err := t.admit(gone)
-		if err != nil {
-			return v, deniers, err
-		}
-		if r.NoWait && !held {
-			v.Holder = q.holder(tail)
-			return v, deniers, nil
-		}
-		if err := t.enter(tail); err != nil {
-			return v, nil, err
-		}
-		prev = tail
+		ahead = queue[:i]
+	} else if err := q.intact(); err != nil {
+		return v, nil, err
+	} else if err := checkKind(queue, r); err != nil {
+		return v, sessionsOf(queue), err
 	}
-	v.Held, deniers, err = q.decide(t.slot, prev, r.Units, r.Capacity, gone)
+	v.Held, deniers = decide(ahead, r.Units, r.Capacity)
+	if r.NoWait && !v.Held && t.seq == 0 {
+		d, _, _ := q.details(ahead[0])
+		v.Holder = d.Owner // for a message, if it is readable
+		return v, deniers, nil
+	}
+	if t.seq == 0 {
+		if err := t.enter(); err != nil {
+			return driver.Verdict{}, nil, err
+		}
+	}
 	if v.Held {
 		v.Token = t.seq
 		t.held.Store(true) // still inside: an eviction comes later, and signals a holder
-	} else if p, perr := q.record(prev); perr == nil && p.state == queued && p.prev == 0 {
-		v.Place = 1 // behind the only other one, which decide has just read: more would be read for this alone
+	} else {
+		v.Place = place(ahead, r.Capacity)
 	}
-	return v, deniers, err
-}
-
-// admit checks whether an entry may enter at all, and for NoWait whether it would hold.
-// tail is the newest entry, behind which it goes.
-func (t *ticket) admit(gone deadSessions) (held bool, deniers []sessionID, tail uint32, err error) {
-	q, r := t.file, &t.request
-	if err := q.intact(); err != nil {
-		return false, nil, 0, err
-	}
-	tail, rec, err := q.find(t.key)
-	if tail != 0 && gone != nil && err == nil {
-		// The dead may be all that is left, or all that is of another capacity.
-		if err = q.removeDead(tail, gone); err == nil {
-			tail, rec, err = q.find(t.key)
-		}
-	}
-	if err != nil || tail == 0 {
-		return true, nil, tail, err
-	}
-	if err := checkKind(r.Name, &rec, r); err != nil {
-		deniers, unread := q.sessions(tail)
-		if unread != nil {
-			err = unread
-		}
-		return false, deniers, tail, err
-	}
-	if r.NoWait {
-		held, deniers, err = q.decide(0, tail, r.Units, r.Capacity, gone)
-	}
-	return held, deniers, tail, err
+	return v, deniers, nil
 }
 
 // enter makes the entry. The ticket is known to wake and to Close before others can see the entry.
-func (t *ticket) enter(tail uint32) error {
+func (t *ticket) enter() error {
 	s := t.session
 	if !s.register(t) {
 		return fmt.Errorf("%w: the session was closed", driver.ErrGone)
 	}
-	slot, rec, err := t.file.enter(t.key, tail, &t.request, s.id, t.number)
+	rec, err := t.file.enter(t.key, &t.request, s.id, t.number)
 	if err != nil {
 		s.forget(t)
 		return err
 	}
-	t.slot, t.seq = slot, rec.seq
+	t.seq = rec.seq
 	return nil
 }

@@ -36,46 +36,33 @@ func (b *backend) Evict(ctx context.Context, name, id, note string) error {
 		return err
 	}
 	defer q.unlock()
-	tail, _, err := q.find(k)
+	queue := q.queue(k)
+	i, err := q.byID(queue, id)
 	if err != nil {
 		return err
 	}
-	slot, r, err := q.byID(tail, id)
-	if err != nil {
-		return err
-	}
-	if slot == 0 {
+	if i < 0 {
 		return fmt.Errorf("%w: no entry %s", driver.ErrGone, id)
 	}
 	unkept := s.access.writeNote(s.root, k, note)
-	_, err = q.removeEntry(slot, r, k, func(who []wakeTarget) {
-		for _, p := range append(who, wakeTarget{session: r.session, ticket: r.ticket}) {
-			s.notifier.notify(p)
-		}
-	})
+	for _, p := range append(affectedBy(queue, i), wakeTarget{session: queue[i].session, ticket: queue[i].ticket}) {
+		s.notifier.notify(p)
+	}
+	err = q.remove(*queue[i])
 	if err == nil && unkept == nil {
 		_ = s.access.keepNote(s.root, k)
 	}
 	return err
 }
 
-// byID looks for an entry in a queue.
-func (q *queueFile) byID(tail uint32, id string) (found uint32, rec record, err error) {
-	var bad error
-	err = q.walk(tail, func(slot uint32, r *record) bool {
-		if r.state == left {
-			return true
+// byID looks for an entry in a queue, and returns -1 if there is none.
+func (q *queueFile) byID(queue []*record, id string) (int, error) {
+	for i := range queue {
+		if d, _, err := q.details(queue[i]); err != nil || d.ID == id {
+			return i, err
 		}
-		var d driver.Request
-		if d, bad = q.details(slot, r); bad == nil && d.ID == id {
-			found, rec = slot, *r
-		}
-		return bad == nil && found == 0
-	})
-	if err == nil {
-		err = bad
 	}
-	return found, rec, err
+	return -1, nil
 }
 
 // LastEviction reads the note. It needs no critical section: a note is replaced as a whole.

@@ -136,7 +136,7 @@ func TestForgettingSparesTheNewNote(t *testing.T) {
 		sections := 0
 		if err := s.access.removeOldNotes(s.root, func(file int, do func()) error {
 			sections++
-			if file != fileOf(newKey("name").hash) {
+			if file != newKey("name").file() {
 				t.Errorf("in the critical section of file %d", file)
 			}
 			if replaced {

@@ -3,7 +3,6 @@
 package filelock
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -17,40 +16,34 @@ import (
 
 // A queue file holds the entries of all names that hash to it:
 //
-//	page 0      header: last seq, free slots, the identity of the file, and for each
-//	            bucket the newest entry of the first name in it; behind it the first few
-//	            slots
-//	slots       512 bytes each: a record (fixed size, with all links) and the details
-//	overflow    4 KB for each slot, for details that do not fit; a hole in most files
-//
-// The entries of a name are linked from the newest back to the oldest (prev), which is
-// the truth about the queue, and forward (next), which is only believed
-// when prev agrees. The newest entries of the names in one bucket are linked by chain.
+//	page 0      header: last seq, number of records, the identity of the file; 64 bytes
+//	records     64 bytes each, behind the header: the entry in slot n is at 64*n. Its units are 0
+//	            if the slot is free. The entries of a name, by their seqs, are its queue
+//	details     a page for each slot: what an entry is called, and its value; holes in most files
 //
 // Everything is little endian. Each write that matters stays inside one page of the file,
 // from one page of memory: the kernel looks at a fatal signal only between such pieces,
 // so kill -9 leaves it either done or not begun. The checksums are there for what is not
 // ours: foreign writes, and pages mixed by a power cut.
 //
-// The first slots share the header's page because of that, and for speed: as long as a
-// file has few entries, which is nearly always, an operation is one read and one write.
+// The records are as small as they are because every operation reads all of them: 63 in the page
+// of the header, which is one read, and the rest in another. Nothing links them, so that no entry
+// is ever half in a queue. A lock and its release take 8 us of CPU time beside up to a hundred
+// entries in the file, 50 us beside 1,000 and 0.8 ms beside 10,000, which are as many processes
+// that wait for a name, or 640,000 locks. *Rejected*: lists in the file, of which an operation
+// reads what it needs: 15 us beside any number, for 470 lines more, and with entries that a dead
+// process left half in a list.
 const (
-	pageSize     = 4096
-	slotSize     = 512
-	recordSize   = 80
-	inlineSize   = slotSize - recordSize
-	maxSlots     = 1 << 16 // in each file: 4 million entries in all
-	overflowAt   = pageSize + maxSlots*slotSize
-	overflowSize = 4096
+	pageSize   = 4096
+	headerSize = 64
+	recordSize = 64
+	maxSlots   = 1 << 16 // in each file: 4 million entries in all
+	firstSlots = (pageSize - headerSize) / recordSize
+	detailsAt  = maxSlots * recordSize // of slot 0, which is none
 
 	queueFiles = 64
-	buckets    = 128
 
-	bucketsAt  = 64
-	headerSize = bucketsAt + 4*buckets
-	firstSlots = (pageSize - headerSize) / slotSize // those in page 0
-
-	magic = "hasp-q1\n"
+	magic = "hasp-q2\n"
 )
 
 var le = binary.LittleEndian
@@ -64,61 +57,53 @@ type sessionID [16]byte
 
 func (id sessionID) String() string { return string(id[:]) }
 
-// key is a name and its hash, which chooses file and bucket. Names are compared in full,
-// so that it need not be free of collisions.
+// nameHash tells names apart: half of a SHA-256, which no two names share that anybody can find.
+type nameHash [16]byte
+
+// key is a name and its hash, which chooses the file.
 type key struct {
 	name string
-	hash uint64
+	hash nameHash
 }
 
 func newKey(name string) key {
 	sum := sha256.Sum256([]byte(name))
-	return key{name, le.Uint64(sum[:])}
+	return key{name, nameHash(sum[:])}
 }
 
-func bucketOf(hash uint64) int { return int(hash % buckets) }
-func fileOf(hash uint64) int   { return int(hash / buckets % queueFiles) }
+func (k key) file() int { return int(k.hash[0] % queueFiles) }
 
-// The states of a record that was ever written.
-const (
-	queued uint32 = 1 // in the queue
-	left   uint32 = 2 // not any more, although it may still be linked: the next operation that passes unlinks it
-)
-
-// record is the part of an entry that operations read and write.
+// record is the part of an entry that every operation reads.
 type record struct {
-	state             uint32
-	prev, next, chain uint32 // slots; 0 is none. next is the free list's link once state is left
-	units, capacity   uint32
-	size, sum         uint32 // of the details, without the value
-	seq, hash         uint64
-	ticket            uint64 // the owner's number for it, in signals
-	session           sessionID
+	slot            int    // where it is; from 1
+	units, capacity uint32 // units are 0 if the slot is free
+	sum             uint32 // of the details, without the value
+	seq             uint64
+	ticket          uint64 // the owner's number for it, in signals
+	hash            nameHash
+	session         sessionID
 }
+
+// weight is the units that an entry takes of its capacity.
+func (r *record) weight() int64 { return int64(min(r.units, r.capacity)) }
 
 func (r *record) encode(b []byte) {
-	for i, v := range [...]uint32{r.state, r.prev, r.next, r.chain, r.units, r.capacity, r.size, r.sum} {
-		le.PutUint32(b[4+4*i:], v)
-	}
-	le.PutUint64(b[36:], r.seq)
-	le.PutUint64(b[44:], r.hash)
-	le.PutUint64(b[52:], r.ticket)
-	copy(b[60:76], r.session[:])
-	le.PutUint32(b[76:], 0)
+	le.PutUint32(b[4:], r.units)
+	le.PutUint32(b[8:], r.capacity)
+	le.PutUint32(b[12:], r.sum)
+	le.PutUint64(b[16:], r.seq)
+	le.PutUint64(b[24:], r.ticket)
+	copy(b[32:], r.hash[:])
+	copy(b[48:], r.session[:])
 	le.PutUint32(b, checksum(b[4:recordSize]))
 }
 
 // decode returns false if this is not a record that encode has written.
 func (r *record) decode(b []byte) bool {
-	if le.Uint32(b) != checksum(b[4:recordSize]) {
-		return false
-	}
-	for i, v := range [...]*uint32{&r.state, &r.prev, &r.next, &r.chain, &r.units, &r.capacity, &r.size, &r.sum} {
-		*v = le.Uint32(b[4+4*i:])
-	}
-	r.seq, r.hash, r.ticket = le.Uint64(b[36:]), le.Uint64(b[44:]), le.Uint64(b[52:])
-	copy(r.session[:], b[60:76])
-	return (r.state == queued || r.state == left) && r.size >= detailsHead && r.size <= inlineSize+overflowSize
+	r.units, r.capacity, r.sum = le.Uint32(b[4:]), le.Uint32(b[8:]), le.Uint32(b[12:])
+	r.seq, r.ticket = le.Uint64(b[16:]), le.Uint64(b[24:])
+	r.hash, r.session = nameHash(b[32:]), sessionID(b[48:])
+	return le.Uint32(b) == checksum(b[4:recordSize])
 }
 
 // Details are: since (8 bytes), the lengths of name, id and owner (2 each), those three.
@@ -164,18 +149,22 @@ func appendValue(b, value []byte) []byte {
 	return append(b, value...)
 }
 
-// parseDetails is the inverse of appendDetails, without Units, Capacity and Value.
-func parseDetails(b []byte) (r driver.Request, ok bool) {
+// parseDetails is the inverse of both, for a page and the checksum of its details. Units and
+// Capacity are the record's. value says whether that is whole, too.
+func parseDetails(b []byte, sum uint32) (r driver.Request, value, ok bool) {
 	name, id, owner := int(le.Uint16(b[8:])), int(le.Uint16(b[10:])), int(le.Uint16(b[12:]))
-	if len(b) != detailsHead+name+id+owner {
-		return r, false
+	size := detailsHead + name + id + owner
+	if size+valueHead+maxValue > len(b) || checksum(b[:size]) != sum {
+		return r, false, false
 	}
 	if since := int64(le.Uint64(b)); since != 0 {
 		r.Since = time.Unix(0, since)
 	}
-	rest := string(b[detailsHead:])
+	rest := string(b[detailsHead:size])
 	r.Name, r.ID, r.Owner = rest[:name], rest[name:name+id], rest[name+id:]
-	return r, true
+	b = b[size:]
+	r.Value = append([]byte(nil), b[valueHead:valueHead+min(int(le.Uint16(b[4:])), maxValue)]...)
+	return r, checksum(r.Value) == le.Uint32(b), true
 }
 
 // fileIdentity identifies a queue file: the inode numbers of the store's directory and of the
@@ -201,23 +190,14 @@ func inodeOf(fd int) (uint64, error) {
 	return uint64(st.Ino), err
 }
 
-// header gives names to the bytes of page 0.
+// header gives names to the first bytes of page 0.
 type header []byte
 
-func (h header) seq() uint64               { return le.Uint64(h[16:]) }
-func (h header) setSeq(v uint64)           { le.PutUint64(h[16:], v) }
-func (h header) high() uint32              { return le.Uint32(h[24:]) } // slots above it were never used
-func (h header) setHigh(v uint32)          { le.PutUint32(h[24:], v) }
-func (h header) free() uint32              { return le.Uint32(h[28:]) } // first slot of the free list
-func (h header) setFree(v uint32)          { le.PutUint32(h[28:], v) }
-func (h header) identity() fileIdentity    { return fileIdentity{le.Uint64(h[32:]), le.Uint64(h[40:])} }
-func (h header) bucket(i int) uint32       { return le.Uint32(h[bucketsAt+4*i:]) }
-func (h header) setBucket(i int, v uint32) { le.PutUint32(h[bucketsAt+4*i:], v) }
-
-var noBuckets [4 * buckets]byte
-
-// empty reports that no entry is linked, with any other content of the header.
-func (h header) empty() bool { return bytes.Equal(h[bucketsAt:headerSize], noBuckets[:]) }
+func (h header) seq() uint64            { return le.Uint64(h[16:]) }
+func (h header) setSeq(v uint64)        { le.PutUint64(h[16:], v) }
+func (h header) high() int              { return int(le.Uint32(h[24:])) } // slots above it are free
+func (h header) setHigh(n int)          { le.PutUint32(h[24:], uint32(n)) }
+func (h header) identity() fileIdentity { return fileIdentity{le.Uint64(h[32:]), le.Uint64(h[40:])} }
 
 // init makes the header of an empty file.
 func (h header) init(file int, at fileIdentity, seq uint64) {
@@ -247,7 +227,7 @@ func (h header) check(file int, at fileIdentity) string {
 		return "the checksum of its header is wrong"
 	case le.Uint32(h[12:]) != uint32(file):
 		return fmt.Sprintf("it is the file of number %d", le.Uint32(h[12:]))
-	case h.high() > maxSlots, h.free() > h.high(), h.seq() > maxSeq:
+	case h.high() > maxSlots, h.seq() > maxSeq:
 		return "its header makes no sense"
 	case h.identity() != at:
 		return isCopy

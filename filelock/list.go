@@ -4,6 +4,7 @@ package filelock
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -28,11 +29,7 @@ func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.En
 	if err := q.lock(ctx); err != nil {
 		return nil, err
 	}
-	tail, _, err := q.find(k)
-	var seen []listedEntry
-	if err == nil {
-		seen, err = q.read(tail, limit)
-	}
+	seen, err := q.read(q.queue(k), limit)
 	q.unlock()
 	if err != nil {
 		return nil, err
@@ -61,41 +58,24 @@ func (s *store) entries(seen []listedEntry) ([]driver.Entry, error) {
 }
 
 // read returns a queue, oldest first: all of it, or with a limit that many of those who live
-// and perhaps some of the dead before them. The links lead from the newest to the oldest, so
-// that all records are passed; of those beyond the limit nothing else is read, neither what
-// their owners have written nor whether they live.
-func (q *queueFile) read(tail uint32, limit int) (seen []listedEntry, err error) {
-	type located struct {
-		slot uint32
-		rec  record
-	}
-	var queue []located
-	if err := q.walk(tail, func(slot uint32, r *record) bool {
-		if r.state == queued {
-			queue = append(queue, located{slot, *r})
-		}
-		return true
-	}); err != nil {
-		return nil, err
-	}
+// and perhaps some of the dead before them. Of those beyond the limit nothing is read that their
+// owners have written, nor whether they live.
+func (q *queueFile) read(queue []*record, limit int) (seen []listedEntry, err error) {
 	living := 0
-	for _, p := range slices.Backward(queue) {
-		e := driver.Entry{Seq: p.rec.seq, Session: p.rec.session.String()}
-		if e.Request, err = q.details(p.slot, &p.rec); err == nil {
-			// One that died while publishing has left a broken value; and is not listed.
-			e.Value, err = q.value(p.slot, &p.rec)
-			if isDamage(err) && q.store.hasEnded(p.rec.session) {
-				err = nil
-			}
+	for _, r := range queue {
+		d, value, err := q.details(r)
+		// One that died while publishing has left a broken value, and is not listed.
+		if err == nil && !value && !q.store.hasEnded(r.session) {
+			err = &damageError{file: q.name, what: fmt.Sprintf("the value in slot %d is broken", r.slot)}
 		}
 		if err != nil {
 			return nil, err
 		}
-		seen = append(seen, listedEntry{e, p.rec.session})
+		seen = append(seen, listedEntry{driver.Entry{Request: d, Seq: r.seq, Session: r.session.String()}, r.session})
 		if limit == 0 {
 			continue // whether it lives is found out outside of the critical section
 		}
-		if !q.store.hasEnded(p.rec.session) {
+		if !q.store.hasEnded(r.session) {
 			living++
 		}
 		if living == limit {
@@ -128,17 +108,26 @@ func (b *backend) Names(ctx context.Context, prefix string, yield func(name stri
 
 // names returns those that have a living entry.
 func (q *queueFile) names(ctx context.Context) (names []string, err error) {
-	byName := map[string][]sessionID{}
 	if err := q.lock(ctx); err != nil {
 		return nil, err
 	}
-	err = q.tails(func(tail uint32, r *record) error {
-		d, err := q.details(tail, r)
-		if err == nil {
-			byName[d.Name], err = q.sessions(tail)
+	byName := map[string][]sessionID{}
+	nameOf := map[nameHash]string{}
+	for _, r := range q.records {
+		if r.units == 0 {
+			continue
 		}
-		return err
-	})
+		name, known := nameOf[r.hash]
+		if !known {
+			var d driver.Request
+			if d, _, err = q.details(&r); err != nil {
+				break
+			}
+			name = d.Name
+			nameOf[r.hash] = name
+		}
+		byName[name] = append(byName[name], r.session)
+	}
 	q.unlock()
 	for name, ids := range byName {
 		gone, unknown := q.store.endedSessions(ids)
@@ -150,24 +139,4 @@ func (q *queueFile) names(ctx context.Context) (names []string, err error) {
 		}
 	}
 	return names, err
-}
-
-// tails visits the newest entry of every name in the file.
-func (q *queueFile) tails(visit func(tail uint32, r *record) error) error {
-	for i := range buckets {
-		for tail, steps := q.head.bucket(i), 0; tail != 0; steps++ {
-			r, err := q.record(tail)
-			if err == nil && steps > maxSlots {
-				err = &damageError{file: q.name, what: "a bucket has a cycle"}
-			}
-			if err == nil {
-				err = visit(tail, &r)
-			}
-			if err != nil {
-				return err
-			}
-			tail = r.chain
-		}
-	}
-	return nil
 }

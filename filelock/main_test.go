@@ -155,7 +155,7 @@ func holdJob(j job) error {
 	}
 	fmt.Println("holds")
 	go func() {
-		<-l.Lost()
+		<-l.Context().Done()
 		fmt.Println("lost:", l.Err())
 	}()
 	untilEOF()

@@ -4,7 +4,6 @@ package filelock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -27,6 +26,8 @@ type model struct {
 	queues    map[string][]*modelEntry
 	ids       int
 	last      map[string]uint64 // the highest seq ever seen of a name
+
+	emptyPage0 func()
 }
 
 // process is a session of a separate backend, as a process has it.
@@ -45,12 +46,12 @@ type modelEntry struct {
 // died is the panic of an operation that is killed.
 type died struct{}
 
-// colliding returns names that share a bucket, so that the links between names are in use.
+// colliding returns names that share a queue file.
 func colliding(n int) []string {
 	names := []string{"first"}
-	want := newKey(names[0]).hash % (buckets * queueFiles)
+	want := newKey(names[0]).file()
 	for i := 0; len(names) < n; i++ {
-		if name := fmt.Sprintf("name-%d", i); newKey(name).hash%(buckets*queueFiles) == want {
+		if name := fmt.Sprintf("name-%d", i); newKey(name).file() == want {
 			names = append(names, name)
 		}
 	}
@@ -75,6 +76,9 @@ func TestModel(t *testing.T) {
 			for range 4 {
 				m.join()
 			}
+			if seed%2 == 1 { // the entries are in page 0 and behind it
+				m.emptyPage0 = fill(t, m.backend.path, names[0])
+			}
 			for range 400 {
 				m.step()
 				m.check()
@@ -82,8 +86,33 @@ func TestModel(t *testing.T) {
 			for len(m.processes) > 0 {
 				m.kill(m.processes[0])
 			}
+			if m.emptyPage0 != nil {
+				m.emptyPage0()
+			}
 			m.empty()
 		})
+	}
+}
+
+// fill takes all slots of page 0 but a few, in the queue file of a name, until it is called off.
+func fill(t *testing.T, dir, name string) func() {
+	t.Helper()
+	s := openTestSession(t, dir)
+	other := colliding(4)[3]
+	if newKey(other).file() != newKey(name).file() {
+		t.Fatal("another file")
+	}
+	for i := range firstSlots - 3 {
+		r := mutexRequest(other, fmt.Sprint("filler-", i))
+		r.Units = 1
+		if _, err := s.Ticket(r).Enqueue(patient(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		if err := s.Close(patient(t)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -262,7 +291,8 @@ func (m *model) granted(e *modelEntry) {
 	}
 }
 
-// sound checks the structure: every slot is linked once, free once, or lost to a crash.
+// sound checks what is in no list of a name: no two records share a seq, and none above those that
+// the header counts is needed.
 func (m *model) sound() {
 	m.t.Helper()
 	s, err := m.backend.use(context.Background())
@@ -275,29 +305,15 @@ func (m *model) sound() {
 		m.t.Fatal(err)
 	}
 	defer q.unlock()
-	seen := map[uint32]string{}
-	visit := func(slot uint32, as string) {
-		if was := seen[slot]; was != "" {
-			m.t.Fatalf("slot %d is %s and %s", slot, was, as)
+	seen := map[uint64]int{}
+	for i, r := range q.records {
+		if was, twice := seen[r.seq]; twice || r.seq > q.head().seq() {
+			m.t.Fatalf("seq %d, after %d, is in slots %d and %d", r.seq, q.head().seq(), r.slot, was)
 		}
-		seen[slot] = as
-	}
-	var tails []uint32
-	err = q.tails(func(tail uint32, _ *record) error { tails = append(tails, tail); return nil })
-	for _, tail := range tails {
-		err = errors.Join(err, q.walk(tail, func(slot uint32, _ *record) bool {
-			visit(slot, "linked")
-			return true
-		}))
-	}
-	for slot := q.head.free(); slot != 0 && err == nil; {
-		visit(slot, "free")
-		var r record
-		r, err = q.record(slot)
-		slot = r.next
-	}
-	if err != nil {
-		m.t.Fatal(err)
+		seen[r.seq] = r.slot
+		if i == len(q.records)-1 && r.units == 0 {
+			m.t.Fatalf("the header counts the free slot %d", r.slot)
+		}
 	}
 }
 
@@ -319,7 +335,7 @@ func (m *model) empty() {
 		if err := q.lock(context.Background()); err != nil {
 			m.t.Fatal(err)
 		}
-		if !q.head.empty() {
+		if q.head().high() != 0 {
 			m.t.Errorf("%s is not empty after a sweep", q.name)
 		}
 		q.unlock()

@@ -30,10 +30,10 @@ const (
 
 func noteName(k key) string {
 	encoded, _ := driver.EncodeName(k.name, maxNoteName)
-	return fmt.Sprintf("%02x-%s", fileOf(k.hash), encoded)
+	return fmt.Sprintf("%02x-%s", k.file(), encoded)
 }
 
-func freshNote(k key) string { return fmt.Sprintf("%02x+", fileOf(k.hash)) }
+func freshNote(k key) string { return fmt.Sprintf("%02x+", k.file()) }
 
 // parseNoteName says that a file belongs to the notes, and in which critical section.
 func parseNoteName(name string) (file int, ok bool) {

@@ -61,14 +61,14 @@ func Open(ctx context.Context, storeURL string) (driver.Backend, error) {
 	return driver.Open(ctx, storeURL, "file")
 }
 
-// openURL reads file:///absolute/dir. Its parameters are allowfuse, mode (octal, as of chmod) and
+// openURL reads file:///absolute/dir. Its parameters are allow_fuse, mode (octal, as of chmod) and
 // group.
 func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	if u.Host != "" && u.Host != "localhost" || u.User != nil || u.Opaque != "" || !filepath.IsAbs(filepath.FromSlash(u.Path)) {
 		return nil, fmt.Errorf("%w: a file URL has an absolute path and nothing before it: file:///var/lib/hasp", driver.ErrInvalid)
 	}
 	p := driver.NewParams(u.Query())
-	o := &Options{AllowFUSE: p.Bool("allowfuse", false)}
+	o := &Options{AllowFUSE: p.Bool("allow_fuse", false)}
 	mode, err := strconv.ParseUint(p.String("mode", "0"), 8, 16)
 	if err != nil || mode == 0 && p.Has("mode") {
 		mode = math.MaxUint32 // refused as any other unknown one

@@ -75,8 +75,14 @@ func TestUnsafeDirectory(t *testing.T) {
 			return errors.Join(os.Mkdir(d, 0o700), os.WriteFile(d+"/letter.txt", nil, 0o600))
 		}, "is not a store"},
 		"newer": {func(d string) error {
-			return errors.Join(os.Mkdir(d, 0o700), os.WriteFile(d+"/format", []byte("hasp file store, format 2\n"), 0o600))
-		}, "another version"},
+			return errors.Join(os.Mkdir(d, 0o700), os.WriteFile(d+"/format", []byte("hasp file store, format 3\n"), 0o600))
+		}, "has format 3, of a newer hasp, and this program knows format 2: update this program"},
+		"older": {func(d string) error {
+			return errors.Join(os.Mkdir(d, 0o700), os.WriteFile(d+"/format", []byte("hasp file store, format 1\n"), 0o600))
+		}, "has format 1, of an older hasp, and this program knows format 2: stop the older programs, and remove what is in it"},
+		"not ours": {func(d string) error {
+			return errors.Join(os.Mkdir(d, 0o700), os.WriteFile(d+"/format", []byte("hasp file store, format two\n"), 0o600))
+		}, "no version of hasp"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := storeDir(t)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +21,9 @@ const (
 	sessionsDirName = "s"      // a file for each session
 	formatFile      = "format" // says that this is a store, and of which format
 
-	format = "hasp file store, format 1\n"
+	format       = formatBegin + "2\n"
+	formatBegin  = "hasp file store, format " // stays for good, and behind it the number
+	formatNumber = 2
 )
 
 // prepare brings the store into the state from which it is used: every queue file there
@@ -100,8 +103,12 @@ func checkFormat(path, found string) error {
 	if found == format {
 		return nil
 	}
-	return fmt.Errorf("%w: %s was made by another version of hasp (%q, not %q)",
-		driver.ErrInvalid, path, strings.TrimSpace(found), strings.TrimSpace(format))
+	rest, _ := strings.CutPrefix(found, formatBegin)
+	if number, err := strconv.Atoi(strings.TrimSpace(rest)); err == nil {
+		return driver.OtherFormat("the store "+path, number, formatNumber, "what is in it")
+	}
+	return fmt.Errorf("%w: %s has a format file that says %q, which is no version of hasp; choose another directory",
+		driver.ErrInvalid, path, strings.TrimSpace(found))
 }
 
 // readFormat returns what the format file says, "" if its writer died before it did. Whose
@@ -183,10 +190,11 @@ func (a access) resetQueue(dir uint64, queues, n int, h header) (uint64, error) 
 	if _, err := pread(fd, h, 0); err != nil {
 		return 0, err
 	}
-	at := fileIdentity{dir: dir}
-	if at.file, err = inodeOf(fd); err != nil {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
 		return 0, err
 	}
+	at := fileIdentity{dir: dir, file: uint64(st.Ino)}
 	seq := uint64(0)
 	switch wrong := h.check(n, at); wrong {
 	case "":
@@ -196,14 +204,14 @@ func (a access) resetQueue(dir uint64, queues, n int, h header) (uint64, error) 
 	default:
 		return 0, &damageError{what: wrong}
 	}
-	if h.high() == 0 {
-		return seq, nil // nothing in it, as after every orderly end
+	if h.high() > 0 { // after an orderly end nothing is in it
+		h.init(n, at, seq)
+		err = writeHeader(fd, h)
 	}
-	h.init(n, at, seq)
-	if err := writeHeader(fd, h); err != nil {
-		return 0, err
+	if err == nil && st.Size > pageSize {
+		err = unix.Ftruncate(fd, pageSize) // returns the space of a long queue
 	}
-	return seq, unix.Ftruncate(fd, pageSize) // returns the space of a long queue
+	return seq, err
 }
 
 // damagedIfWrongType makes damage of an error of opening a queue file, if something is there that

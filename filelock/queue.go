@@ -3,7 +3,9 @@
 package filelock
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -11,270 +13,154 @@ import (
 
 // This file changes queues. The caller is inside a critical section, which any write may
 // turn out to be the last of: the process is killed, and the next one reads what is there.
-// So each change is one write that does it, the commit; what is written before means
-// nothing without it, and what is written after can be found out from the rest.
+// So each change is one write that does it, the commit, and what is written before means
+// nothing without it:
 //
-//	enter   write the slot (still free); neighbour.next (not believed: the neighbour is
-//	        the newest); header with seq and slot taken; COMMIT: the pointer to the newest
-//	        entry, which is in the header too unless two names share a bucket
-//	remove  COMMIT: state left; then unlink it, and put the slot on the free list
+//	enter   write the details of a free slot; COMMIT: its record
+//	remove  COMMIT: the record, with no units
 //
-// A dead process's entries need no tidying: they no longer count, in any state.
-// What can remain of one that died inside is a record that has left but is linked,
-// which the next to pass unlinks, and a slot in no list, which the file gets back when it
-// is empty. Neither admits or blocks any entry.
+// A dead process's entries need no tidying to be no obstacle: who finds one in the way, and the
+// kernel's word that its owner is dead, removes it.
 
-// tailPointer is where the pointer to the newest entry of a name is: in the chain field of
-// another name's newest entry, or with slot 0 in the header's bucket.
-type tailPointer struct {
-	bucket int
-	slot   uint32
+// queue returns the entries of a name, oldest first, as long as nothing else is asked of the file.
+func (q *queueFile) queue(k key) []*record {
+	q.found = q.found[:0]
+	for i := range q.records {
+		if r := &q.records[i]; r.units != 0 && r.hash == k.hash {
+			q.found = append(q.found, r)
+		}
+	}
+	slices.SortFunc(q.found, func(a, b *record) int { return cmp.Compare(a.seq, b.seq) })
+	return q.found
 }
 
-// find returns the newest entry of a name, or slot 0, after taking away what has left. One that
-// only looks cannot write: it gets what has left and is still linked (a process died before it
-// unlinked that), and passes over it when it walks on.
-func (q *queueFile) find(k key) (slot uint32, r record, err error) {
-	for next, steps := q.head.bucket(bucketOf(k.hash)), 0; next != 0; steps++ {
-		slot := next
-		if r, err = q.record(slot); err != nil {
-			return 0, r, err
-		}
-		if steps > maxSlots {
-			return 0, r, &damageError{file: q.name, what: "a bucket has a cycle"}
-		}
-		next = r.chain
-		if r.hash != k.hash {
-			continue
-		}
-		same, err := q.isNamed(slot, &r, k.name)
-		if err != nil {
-			return 0, r, err
-		}
-		if !same {
-			continue
-		}
-		if r.state == queued || q.store.access.look {
-			return slot, r, nil
-		}
-		if err := q.mark(slot, &r); err != nil {
-			return 0, r, err
-		}
-		if err := q.unlink(slot, r, 0); err != nil {
-			return 0, r, err
-		}
-		next, steps = q.head.bucket(bucketOf(k.hash)), 0
+// living returns a queue after it has removed the entries of sessions that are known to be dead.
+// Another waiter that waits for one of the dead is told of that death by the kernel: no signal is
+// needed for them.
+func (q *queueFile) living(k key, gone deadSessions) ([]*record, error) {
+	if err := q.removeDead(gone); err != nil {
+		return nil, err
 	}
-	return 0, record{}, nil
+	return q.queue(k), nil
 }
 
-// pointerTo finds what points to the newest entry of a name.
-func (q *queueFile) pointerTo(hash uint64, slot uint32) (tailPointer, error) {
-	at := tailPointer{bucket: bucketOf(hash)}
-	next := q.head.bucket(at.bucket)
-	for steps := 0; next != 0 && next != slot && steps <= maxSlots; steps++ {
-		r, err := q.record(next)
-		if err != nil {
-			return at, err
+// removeDead removes every entry of dead sessions.
+func (q *queueFile) removeDead(gone deadSessions) error {
+	if len(gone) == 0 {
+		return nil
+	}
+	for _, r := range slices.Clone(q.records) {
+		if r.units != 0 && gone[r.session] {
+			if err := q.remove(r); err != nil {
+				return err
+			}
 		}
-		at.slot, next = next, r.chain
 	}
-	if next != slot || slot == 0 {
-		return at, &damageError{file: q.name, what: fmt.Sprintf("nothing leads to slot %d", slot)}
-	}
-	return at, nil
+	return nil
 }
 
-// enter puts an entry behind tail, the newest of the name, or makes it the first (tail 0).
-func (q *queueFile) enter(k key, tail uint32, ask *driver.Request, session sessionID, ticket uint64) (uint32, record, error) {
+// indexOf is where an entry is in its queue, -1 if it is not.
+func indexOf(queue []*record, seq uint64, session sessionID) int {
+	return slices.IndexFunc(queue, func(r *record) bool { return r.seq == seq && r.session == session })
+}
+
+// enter makes an entry, behind all others of its name.
+func (q *queueFile) enter(k key, ask *driver.Request, session sessionID, ticket uint64) (record, error) {
+	slot := 1 + slices.IndexFunc(q.records, func(r record) bool { return r.units == 0 })
+	if slot == 0 {
+		slot = len(q.records) + 1
+	}
+	if slot > maxSlots {
+		return record{}, fmt.Errorf("%s is full: %d entries", q.name, maxSlots)
+	}
+	details := appendDetails(q.page[:0], ask)
 	r := record{
-		state: queued, prev: tail, hash: k.hash, session: session, ticket: ticket,
+		slot: slot, hash: k.hash, session: session, ticket: ticket, sum: checksum(details),
 		units: uint32(ask.Units), capacity: uint32(ask.Capacity),
 		// The clock carries the sequence on where the file was lost to a power cut or
 		// made anew; counting carries it on where the clock was set back. Neither needs
 		// an fsync. It decides nothing but this number.
-		seq: max(q.head.seq()+1, uint64(max(time.Now().UnixMicro(), 0))),
+		seq: max(q.head().seq()+1, uint64(max(time.Now().UnixMicro(), 0))),
 	}
-	at := tailPointer{bucket: bucketOf(k.hash)}
-	r.chain = q.head.bucket(at.bucket) // a first entry goes in front of its bucket
-	if tail != 0 {
-		t, err := q.record(tail)
-		if err != nil {
-			return 0, r, err
-		}
-		if at, err = q.pointerTo(k.hash, tail); err != nil {
-			return 0, r, err
-		}
-		r.chain = t.chain
+	if err := q.write(appendValue(details, ask.Value), q.detailsOf(&r)); err != nil {
+		return r, err
 	}
-	slot, err := q.take()
-	if err == nil {
-		// The newest entry's next is not believed. Keeping the free list's link there
-		// keeps the list whole if we die before the slot is taken off it for good.
-		r.next = q.head.free()
-		err = q.fill(slot, &r, ask)
-	}
-	if err == nil && tail != 0 {
-		err = q.relink(tail, func(t *record) { t.next = slot })
-	}
-	if err != nil {
-		return 0, r, err
-	}
-	q.head.setSeq(r.seq)
-	if at.slot == 0 {
-		q.head.setBucket(at.bucket, slot)
-		return slot, r, q.save()
-	}
-	// Seq first: a number must not be used again if we die before the commit.
-	if err := q.save(); err != nil {
-		return 0, r, err
-	}
-	if err := q.relink(at.slot, func(o *record) { o.chain = slot }); err != nil {
-		return 0, r, err
-	}
-	return slot, r, q.flush()
+	return r, q.put(r)
 }
 
-// take gets a free slot, in the header in memory: it is taken with the next save.
-func (q *queueFile) take() (uint32, error) {
-	if slot := q.head.free(); slot != 0 {
-		r, err := q.record(slot)
-		if err != nil {
-			return 0, err
-		}
-		if r.next > q.head.high() {
-			return 0, &damageError{file: q.name, what: fmt.Sprintf("the free list leads to slot %d of %d", r.next, q.head.high())}
-		}
-		q.head.setFree(r.next)
-		return slot, nil
-	}
-	slot := q.head.high() + 1
-	if slot > maxSlots {
-		return 0, fmt.Errorf("%s is full: %d entries", q.name, maxSlots)
-	}
-	q.head.setHigh(slot)
-	return slot, nil
+// remove takes an entry out. An error says that it is still in the queue.
+func (q *queueFile) remove(r record) error {
+	r.units = 0
+	return q.put(r)
 }
 
-// relink changes links of a record in one write.
-func (q *queueFile) relink(slot uint32, change func(*record)) error {
-	r, err := q.record(slot)
-	if err != nil {
-		return err
+// put writes a record, and what the header says of the records. In page 0 that is one write, which
+// is the commit. Elsewhere it is the last of two at most:
+//
+//   - a record above all others means nothing until the header counts it, and nothing again when
+//     the header does not count it any more;
+//   - between others, the header says before an entry is made that its seq has been used. One that
+//     is removed or changed has its seq already.
+func (q *queueFile) put(r record) error {
+	before := len(q.records)
+	if r.slot > before {
+		q.records = append(q.records, r)
 	}
-	change(&r)
-	return q.put(slot, &r)
-}
-
-// remove takes an entry out; newer is the one directly behind it in the queue, 0 if it is
-// the newest. An error says that the entry is still in the queue. What can go wrong after the
-// commit is left to the next operation that passes, as if we had died there.
-func (q *queueFile) remove(slot uint32, r record, newer uint32) error {
-	if err := q.mark(slot, &r); err != nil {
-		return err
+	q.records[r.slot-1] = r
+	high := len(q.records)
+	for high > 0 && q.records[high-1].units == 0 {
+		high--
 	}
-	if q.unlink(slot, r, newer) != nil {
-		return q.flush() // the mark, if that is still to be written
-	}
-	return nil
-}
-
-// mark is the commit. It sets the free list's link too, which saves a write later: next
-// is not believed of a record that has left.
-func (q *queueFile) mark(slot uint32, r *record) error {
-	r.state, r.next = left, q.head.free()
-	return q.put(slot, r)
-}
-
-// unlink takes a marked record out of the links and frees its slot.
-func (q *queueFile) unlink(slot uint32, r record, newer uint32) error {
+	q.records = q.records[:high]
+	at := r.slot * recordSize
+	q.grow(at + recordSize)
+	r.encode(q.pages[at:])
+	head, rec := q.head(), q.pages[at:at+recordSize]
+	used := head.seq() < r.seq
+	head.setSeq(max(head.seq(), r.seq))
+	head.setHigh(high)
+	head.seal()
 	var err error
-	if newer != 0 {
-		err = q.unlinkInside(r, newer)
+	if at < pageSize {
+		err = q.write(q.pages[:at+recordSize], 0)
 	} else {
-		err = q.unlinkNewest(slot, r)
+		if used && high == before {
+			err = q.write(head, 0)
+		}
+		if err == nil && high >= r.slot {
+			err = q.write(rec, int64(at))
+		}
+		if err == nil && high != before {
+			err = q.write(head, 0)
+		}
 	}
+	if err == nil {
+		q.last.Store(head.seq())
+	}
+	return err
+}
+
+func (q *queueFile) detailsOf(r *record) int64 { return detailsAt + int64(r.slot)*pageSize }
+
+// details reads what was written with an entry, and its value. value is false if that is broken.
+func (q *queueFile) details(r *record) (d driver.Request, value bool, err error) {
+	if err := q.readAt(q.page, q.detailsOf(r)); err != nil {
+		return d, false, err
+	}
+	d, value, ok := parseDetails(q.page, r.sum)
+	if !ok {
+		return d, false, &damageError{file: q.name, what: fmt.Sprintf("the details in slot %d are broken", r.slot)}
+	}
+	d.Units, d.Capacity = int64(r.units), int64(r.capacity)
+	return d, value, nil
+}
+
+// setValue replaces the published value. It needs no space: the page is there.
+func (q *queueFile) setValue(r *record, value []byte) error {
+	d, _, err := q.details(r)
 	if err != nil {
 		return err
 	}
-	// Free only after nothing leads to it, or at once in the same write.
-	q.head.setFree(slot)
-	if q.head.empty() {
-		q.head.setFree(0) // also brings back slots that a crash has lost
-		q.head.setHigh(0)
-	}
-	return q.save()
-}
-
-func (q *queueFile) unlinkInside(r record, newer uint32) error {
-	if r.prev != 0 {
-		if err := q.relink(r.prev, func(p *record) { p.next = newer }); err != nil {
-			return err
-		}
-	}
-	return q.relink(newer, func(n *record) { n.prev = r.prev })
-}
-
-func (q *queueFile) unlinkNewest(slot uint32, r record) error {
-	at, err := q.pointerTo(r.hash, slot)
-	if err != nil {
-		return err
-	}
-	to := r.chain
-	if r.prev != 0 {
-		// chain means nothing in an entry that is not the newest, which it is not yet.
-		if err := q.relink(r.prev, func(p *record) { p.chain = r.chain }); err != nil {
-			return err
-		}
-		to = r.prev
-	}
-	if at.slot != 0 {
-		return q.relink(at.slot, func(o *record) { o.chain = to })
-	}
-	q.head.setBucket(at.bucket, to)
-	return nil
-}
-
-// newerOf returns the entry directly behind a linked one, 0 if it is the newest. ok is
-// false if the entry is not linked. The forward link is right unless a process died while
-// changing it; only then is the queue walked from its end.
-func (q *queueFile) newerOf(slot uint32, r *record, tail uint32) (newer uint32, ok bool, err error) {
-	if slot == tail {
-		return 0, true, nil
-	}
-	if r.next != 0 && r.next <= q.head.high() && r.state == queued {
-		n, err := q.record(r.next)
-		if err != nil {
-			return 0, false, err
-		}
-		if n.state == queued && n.prev == slot && n.hash == r.hash && n.seq > r.seq {
-			return r.next, true, nil
-		}
-	}
-	err = q.walk(tail, func(s uint32, n *record) bool {
-		if n.prev == slot {
-			newer, ok = s, true
-		}
-		return !ok
-	})
-	return newer, ok, err
-}
-
-// walk visits a queue from its newest entry to its oldest, also what has left but is
-// still linked, until visit returns false.
-func (q *queueFile) walk(tail uint32, visit func(slot uint32, r *record) bool) error {
-	for slot, last := tail, uint64(maxSeq+1); slot != 0; {
-		r, err := q.record(slot)
-		if err != nil {
-			return err
-		}
-		if r.seq >= last {
-			return &damageError{file: q.name, what: "a queue is not in its order"}
-		}
-		if !visit(slot, &r) {
-			return nil
-		}
-		slot, last = r.prev, r.seq
-	}
-	return nil
+	behind := detailsHead + len(d.Name) + len(d.ID) + len(d.Owner)
+	return q.write(appendValue(q.page[:0], value), q.detailsOf(r)+int64(behind))
 }

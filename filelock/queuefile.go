@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,15 +27,13 @@ type queueFile struct {
 	mutex chan struct{} // full while locked: flock does not tell the goroutines of a process apart
 	fd    int           // -1 before the first use and after close; guarded by mutex
 
-	// zero is page 0 and page the last other page that was looked at, both of which hold
-	// only until unlock. They are two pages of one allocation of that size, which Go
-	// aligns: see layout.go on why a write must not come from two pages.
-	firstPage []byte
-	head      header // the first part of zero
-	dirty     int    // up to where zero is ahead of the file; 0 is not at all
-	page      []byte
-	paged     int // the number of that page; 0 is none
-	slot      []byte
+	// What load has read, which holds until unlock: pages has the header and the records, and a
+	// page of it is one of memory (see layout.go on why a write must not come from two), because
+	// Go aligns allocations of such sizes.
+	pages   []byte
+	records []record
+	found   []*record // room for queue
+	page    []byte    // room for details
 
 	identity   fileIdentity // of what fd is
 	lastIntact time.Time    // when the file was last found to be intact
@@ -148,9 +147,7 @@ func (q *queueFile) open() error {
 		_ = unix.Close(fd)
 		return fmt.Errorf("stat %s: %w", q.name, err)
 	}
-	pages := make([]byte, 2*pageSize)
-	q.firstPage, q.page, q.slot = pages[:pageSize:pageSize], pages[pageSize:], make([]byte, 0, slotSize)
-	q.head = header(q.firstPage[:headerSize])
+	q.pages, q.page = make([]byte, 2*pageSize), make([]byte, pageSize)
 	q.fd, q.identity, q.lastIntact = fd, at, time.Time{}
 	q.last.Store(0)
 	return nil
@@ -189,52 +186,46 @@ func (q *queueFile) intact() error {
 	return nil
 }
 
-// load reads page 0, as left by the last critical section of any process.
+func (q *queueFile) head() header { return q.pages[:headerSize] }
+
+// grow makes room for a longer file.
+func (q *queueFile) grow(size int) {
+	for len(q.pages) < size {
+		q.pages = append(q.pages, make([]byte, len(q.pages))...)
+	}
+}
+
+// load reads the records, as left by the last critical section of any process.
 func (q *queueFile) load() error {
-	q.paged, q.dirty = 0, 0
-	if err := q.readAt(q.firstPage, 0); err != nil {
+	if err := q.readAt(q.pages[:pageSize], 0); err != nil {
 		return err
 	}
-	if wrong := q.head.check(q.n, q.identity); wrong != "" {
+	if wrong := q.head().check(q.n, q.identity); wrong != "" {
 		return &damageError{file: q.name, what: wrong}
 	}
 	// A copy that was written into the file itself has its identity. It shows by its seq, as long
 	// as no new process, which cannot know, has counted on beyond what we have seen: session.review
 	// is for that. Any entry that was ever granted and is not in such a copy is younger.
-	if q.head.seq() < q.last.Load() {
+	if q.head().seq() < q.last.Load() {
 		return &damageError{file: q.name, what: "an older copy was written into it", restored: true}
 	}
-	q.last.Store(q.head.seq())
+	q.last.Store(q.head().seq())
+	high := q.head().high()
+	end := (high + 1) * recordSize
+	q.grow(end)
+	if end > pageSize {
+		if err := q.readAt(q.pages[pageSize:end], pageSize); err != nil {
+			return err
+		}
+	}
+	q.records = slices.Grow(q.records[:0], high)[:high]
+	for i := range q.records {
+		r := &q.records[i]
+		if r.slot = i + 1; !r.decode(q.pages[r.slot*recordSize:]) {
+			return &damageError{file: q.name, what: fmt.Sprintf("the record in slot %d is broken", r.slot)}
+		}
+	}
 	return nil
-}
-
-// save writes the header, and the slots beside it that have changed.
-func (q *queueFile) save() error {
-	q.head.seal()
-	if err := q.write(q.firstPage[:max(q.dirty, headerSize)], 0); err != nil {
-		return err
-	}
-	q.dirty = 0
-	q.last.Store(q.head.seq())
-	return nil
-}
-
-// flush writes what has changed in page 0, if anything.
-func (q *queueFile) flush() error {
-	if q.dirty == 0 {
-		return nil
-	}
-	return q.save()
-}
-
-// writeAt writes to another page than 0. What was changed there before is written before,
-// so that the order of the writes is that of the program. (A slot may be taken off the
-// free list too early by that; if we die, the file has lost it until it is empty again.)
-func (q *queueFile) writeAt(b []byte, at int64) error {
-	if err := q.flush(); err != nil {
-		return err
-	}
-	return q.write(b, at)
 }
 
 // probe is called before each access to a queue file, if it is set: tests count with it,

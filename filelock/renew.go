@@ -3,10 +3,8 @@
 package filelock
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -178,13 +176,14 @@ func (q *queueFile) missing(ctx context.Context, tickets []*ticket) (gone []*tic
 		return nil
 	}
 	defer q.unlock()
-	// Neighbours share a page, which is read once if they come one after the other.
-	slices.SortFunc(tickets, func(a, b *ticket) int { return cmp.Compare(a.slot, b.slot) })
-	for _, t := range tickets {
-		if t.left.Load() {
-			continue
+	here := make(map[uint64]sessionID, len(q.records))
+	for _, r := range q.records {
+		if r.units != 0 {
+			here[r.seq] = r.session
 		}
-		if _, here, err := t.present(); err == nil && !here {
+	}
+	for _, t := range tickets {
+		if here[t.seq] != t.session.id && !t.left.Load() {
 			gone = append(gone, t)
 		}
 	}

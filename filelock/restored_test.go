@@ -102,7 +102,7 @@ func TestQueueFileRestoredInPlace(t *testing.T) {
 			}
 		}
 		select {
-		case <-c.lease.Lost():
+		case <-c.lease.Context().Done():
 		case <-time.After(patience):
 			t.Fatal("the holder was never told")
 		}
@@ -129,7 +129,7 @@ func TestQueueFileRestoredInPlace(t *testing.T) {
 func TestRestoredInPlaceSparesOthers(t *testing.T) {
 	c, backup := beforeHeld(t)
 	other := "another"
-	if fileOf(newKey(other).hash) == fileOf(newKey("name").hash) {
+	if newKey(other).file() == newKey("name").file() {
 		t.Fatal("choose a name of another file")
 	}
 	l, err := c.holder.Mutex(other).Lock(patient(t))
@@ -140,7 +140,7 @@ func TestRestoredInPlaceSparesOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-c.lease.Lost():
+	case <-c.lease.Context().Done():
 	case <-time.After(patience):
 		t.Fatal("the holder was never told")
 	}
@@ -174,7 +174,7 @@ func linked(t *testing.T, store, dir string) {
 // and the copy is another store as soon as it is used as one.
 func TestHardLinks(t *testing.T) {
 	c := held(t)
-	if err := c.holder.Evict(patient(t), "unused", "nothing", "no note is made"); !errors.Is(err, hasp.ErrNotHeld) {
+	if err := c.holder.Evict(patient(t), "unused", "nothing", "no note is made"); !errors.Is(err, hasp.ErrNotFound) {
 		t.Fatal(err)
 	}
 	twin := c.dir + ".twin"

@@ -48,7 +48,7 @@ func newStore(path string, root, queues, lives int, a access) (*store, error) {
 	return s, nil
 }
 
-func (s *store) file(k key) *queueFile { return s.files[fileOf(k.hash)] }
+func (s *store) file(k key) *queueFile { return s.files[k.file()] }
 
 // mayWrite refuses root in a private store of another user: what root makes there its owner could
 // not use.

@@ -81,22 +81,5 @@ func (q *queueFile) sweep(ctx context.Context, gone deadSessions) error {
 		return err
 	}
 	defer q.unlock()
-	if q.head.empty() {
-		return nil
-	}
-	// Removing changes the lists that tails walks along: collect first. A queue's newest
-	// entry may be removed, but that does not move the newest of another.
-	var tails []uint32
-	if err := q.tails(func(tail uint32, _ *record) error {
-		tails = append(tails, tail)
-		return nil
-	}); err != nil {
-		return err
-	}
-	for _, tail := range tails {
-		if err := q.removeDead(tail, gone); err != nil {
-			return err
-		}
-	}
-	return nil
+	return q.removeDead(gone)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/signal"
+	"github.com/hasplock/hasp/driver/kit/signal"
 )
 
 // ticket is an entry of ours, before, while and after it is in the queue.
@@ -23,9 +23,7 @@ type ticket struct {
 	number  uint64 // with which others signal it
 	held    atomic.Bool
 
-	// Guarded by the file's critical section.
-	slot uint32 // 0: not entered, or gone
-	seq  uint64
+	seq uint64 // 0: not entered; guarded by the file's critical section
 
 	// Guarded by session.mu: what it was told since it looked last.
 	mustLook bool
@@ -54,16 +52,6 @@ var (
 
 // slowRetry is jittered so that waiters that came together do not look together.
 func slowRetry() time.Duration { return safetyNet + rand.N(safetyNet) }
-
-// present reads the entry's record, if it is still in the queue: once it has left,
-// its slot may be another's, or not even in use.
-func (t *ticket) present() (rec record, here bool, err error) {
-	if t.slot == 0 || t.slot > t.file.head.high() {
-		return rec, false, nil
-	}
-	rec, err = t.file.record(t.slot)
-	return rec, err == nil && rec.state == queued && rec.seq == t.seq && rec.session == t.session.id, err
-}
 
 // Wait sleeps until it is signalled, and looks, unless it is told that it holds.
 func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
@@ -139,18 +127,13 @@ func (t *ticket) removeEntry(ctx context.Context) (who []wakeTarget, err error) 
 		return nil, asGone(err)
 	}
 	defer q.unlock()
-	rec, here, err := t.present()
-	if err != nil {
-		return nil, asGone(err)
-	}
-	if !here {
+	queue := q.queue(t.key)
+	i := indexOf(queue, t.seq, t.session.id)
+	if i < 0 {
 		return nil, driver.ErrGone
 	}
-	if who, err = q.removeEntry(t.slot, rec, t.key, nil); err != nil {
-		return nil, asGone(err)
-	}
-	t.slot = 0
-	return who, nil
+	who = affectedBy(queue, i)
+	return who, asGone(q.remove(*queue[i]))
 }
 
 // waiter is woken by the notifier.

@@ -40,11 +40,7 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer q.unlock()
-		tail, _, err := q.find(newKey("forgotten"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return tail != 0
+		return len(q.queue(newKey("forgotten"))) > 0
 	}
 	openTestSession(t, dir)
 	if !inQueue() || countFiles(t, dir+"/"+sessionsDirName) < 5 {
@@ -95,7 +91,7 @@ func TestPrepare(t *testing.T) {
 		if err := q.lock(patient(t)); err != nil {
 			t.Fatal(err)
 		}
-		if !q.head.empty() || q.head.high() != 0 {
+		if q.head().high() != 0 {
 			t.Errorf("%s is not empty in a store that is not in use", q.name)
 		}
 		q.unlock()
@@ -120,8 +116,9 @@ func TestTokensSurviveTheClock(t *testing.T) {
 		if err := q.lock(patient(t)); err != nil {
 			t.Fatal(err)
 		}
-		q.head.setSeq(ahead)
-		if err := q.save(); err != nil {
+		q.head().setSeq(ahead)
+		q.head().seal()
+		if err := q.write(q.head(), 0); err != nil {
 			t.Fatal(err)
 		}
 		q.unlock()
@@ -135,7 +132,7 @@ func TestTokensSurviveTheClock(t *testing.T) {
 		t.Errorf("the diagnosis of a clock that is behind: %v, %v", findings, err)
 	}
 	b.Close()
-	name := filepath.Join(dir, queuesDirName, fmt.Sprintf("%02x", fileOf(newKey("name").hash)))
+	name := filepath.Join(dir, queuesDirName, fmt.Sprintf("%02x", newKey("name").file()))
 	if err := os.Remove(name); err != nil {
 		t.Fatal(err)
 	}
@@ -192,21 +189,21 @@ func TestOpenIsBounded(t *testing.T) {
 func TestURL(t *testing.T) {
 	t.Parallel()
 	dir := storeDir(t)
-	for _, url := range []string{"file://" + dir, "file://localhost" + dir + "/", "file://" + dir + "?allowfuse=true"} {
+	for _, url := range []string{"file://" + dir, "file://localhost" + dir + "/", "file://" + dir + "?allow_fuse=true"} {
 		c, err := hasp.Open(patient(t), url)
 		if err != nil {
 			t.Fatal(url, err)
 		}
-		if got := c.Backend().String(); got != "file://"+dir {
+		if got := c.Store(); got != "file://"+dir {
 			t.Errorf("%s opens %s", url, got)
 		}
 		c.Close()
 	}
 	for _, url := range []string{
 		"file:", "file:store", "file://store", "file://host" + dir, "file://user@localhost" + dir,
-		"file://" + dir + "?unknown=1", "file://" + dir + "?allowfuse=maybe",
+		"file://" + dir + "?unknown=1", "file://" + dir + "?allow_fuse=maybe",
 	} {
-		if c, err := hasp.Open(patient(t), url); !errors.Is(err, hasp.ErrInvalidOption) {
+		if c, err := hasp.Open(patient(t), url); !errors.Is(err, hasp.ErrInvalid) {
 			t.Errorf("%s: %v, %v", url, c, err)
 		}
 	}

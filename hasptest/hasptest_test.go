@@ -86,7 +86,7 @@ func TestCut(t *testing.T) {
 		began := time.Now()
 		heal := store.Cut()
 		store.Cut() // no deeper
-		<-l.Lost()
+		<-l.Context().Done()
 		if at := time.Since(began); at > 9*time.Second || reason(l) != hasp.ReasonExpired {
 			t.Errorf("lost after %s: %v", at, l.Err())
 		}

@@ -34,7 +34,7 @@ func (s *session) abandon(ctx context.Context, all []leftBehind) {
 			defer func() { <-slots }()
 			t, at := l.t, l.at
 			s.mu.Lock()
-			tell := l.orphaned && t.confirmed && !t.left
+			report := l.orphaned && t.confirmed && !t.left
 			s.mu.Unlock()
 			names := []string{at.entry}
 			if at.entry == "" { // the answer that named it was lost
@@ -49,7 +49,7 @@ func (s *session) abandon(ctx context.Context, all []leftBehind) {
 					failed.Store(true)
 				}
 			}
-			if tell {
+			if report {
 				s.options.Gone(t.r.ID, errPlaceLost)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
@@ -77,10 +78,10 @@ func (s *session) adopt(ctx context.Context, t *ticket) error {
 		return err
 	}
 	s.mu.Lock()
-	tell := t.held() && !t.left
+	report := t.held() && !t.left
 	t.loseLocked(err)
 	s.mu.Unlock()
-	if tell {
+	if report {
 		s.options.Gone(t.r.ID, err)
 	}
 	return nil
@@ -96,11 +97,13 @@ func (s *session) adoptOnce(ctx context.Context, t *ticket) error {
 	defer cancel()
 	var a httpapi.Lock
 	err := s.b.call(ctx, request{method: http.MethodPost, path: "/v1/locks/" + strconv.FormatUint(to.number, 10) + "/adopt", session: to.session, body: in}, &a)
-	if err == nil && (a.State != httpapi.Held || a.Token != in.Seq || a.Entry == "") {
-		err = fmt.Errorf("%w: another server has adopted something else", driver.ErrGone)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case a.State != httpapi.Held || a.Entry == "":
+		return s.b.strange("says of an adoption that the lock is " + strconv.Quote(a.State))
+	case a.Token != in.Seq:
+		return fmt.Errorf("%w: another server has adopted something else", driver.ErrGone)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,21 +137,11 @@ func (s *session) giveUpNext() {
 	s.next = ""
 }
 
-// sends numbers what extends a trust, before it is sent: a keep-alive, and the opening of a next
-// session.
-func (s *session) sends() uint64 {
+// nextLasts notes what the next session was granted, counted from before it was asked.
+func (s *session) nextLasts(sent time.Time, ms int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sent++
-	return s.sent
-}
-
-// asksNext notes that the store is about to be asked for the time of the next session.
-func (s *session) asksNext() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sent++
-	s.asked = s.sent
+	s.lasts = sent.Add(time.Duration(ms) * time.Millisecond)
 }
 
 // renewNext has the store grant the next session at least as long as the core trusts what is about
@@ -157,34 +150,51 @@ func (s *session) asksNext() {
 // The store may count the next session's time from when that was opened, and so the time of all
 // that it adopts. While the answer was on its way the old session could still be kept alive, and
 // the core trusts what is held from then on, for longer than the next session lasts: a client that
-// is cut off in the middle of the move would hold beside the next. So a keep-alive of the old
-// session that was sent after the next one was asked for, and has counted, makes that be renewed.
+// is cut off in the middle of the move would hold beside the next. Or the next server grants less
+// than the one before. So where what has counted of the old session lasts longer, the next is
+// renewed. What that grants is compared in its turn: it may be shorter, and have left out a lock
+// that was adopted by an earlier attempt. Then nothing more moves yet: this attempt fails, and the
+// next one renews again.
 // Here, after remaining, no more can count if anything is held. If nothing is, what this session
 // acquires next depends on it, and switchOver looks again.
 //
-// If the answer is lost nothing has been adopted yet, and the next attempt renews again. Rejected:
-// to let no keep-alive count from the opening on, which needs no numbers. One opening that hangs
-// would cost the locks that the old server still keeps alive.
+// Rejected: to let no keep-alive count from the opening on, which needs no comparison. One opening
+// that hangs would cost the locks that the old server still keeps alive.
 func (s *session) renewNext(ctx context.Context) error {
-	s.mu.Lock()
-	outlasts := s.counted > s.asked
-	s.mu.Unlock()
-	if !outlasts {
+	if !s.outlastsNext() {
 		return nil
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	n := s.sends()
-	err := s.b.call(ctx, request{method: http.MethodPost, path: "/v1/session/keepalive", session: s.next}, nil)
-	switch {
-	case sessionGone(err):
+	sent := time.Now()
+	var a httpapi.Alive
+	err := s.b.call(ctx, request{method: http.MethodPost, path: "/v1/session/keepalive", session: s.next}, &a)
+	if sessionGone(err) {
 		s.giveUpNext()
 		return errNextEnded
-	case err != nil:
+	}
+	if err == nil {
+		_, err = valid(a.Valid)
+	}
+	if err != nil {
 		return err
 	}
+	for _, l := range a.Late {
+		a.Valid = min(a.Valid, l.Valid)
+	}
+	s.nextLasts(sent, a.Valid)
+	switch {
+	case !s.outlastsNext():
+		return nil
+	case a.Error != "":
+		return fmt.Errorf("%w: %s", errNextShort, a.Error)
+	}
+	return errNextShort
+}
+
+// outlastsNext reports that the core may trust what is held for longer than the next session lasts.
+func (s *session) outlastsNext() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked = n
-	return nil
+	return s.trusted.After(s.lasts)
 }

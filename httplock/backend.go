@@ -45,11 +45,13 @@ func (b *backend) Close() error {
 
 // Open begins a session at the server, and one at the store with it.
 func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	sent := time.Now()
 	a, err := b.openSession(ctx, o.TTL)
 	if err != nil {
 		return nil, 0, err
 	}
-	return newSession(b, o, a), time.Duration(a.Valid) * time.Millisecond, nil
+	granted := time.Duration(a.Valid) * time.Millisecond
+	return newSession(b, o, a, sent.Add(granted)), granted, nil
 }
 
 // errOtherStore is in the errors about a server that has another store than the one whose URL was

@@ -10,6 +10,8 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
@@ -66,13 +68,38 @@ func (b *backend) callOnce(ctx context.Context, r request, into any) error {
 	if err != nil {
 		return b.failed(ctx, err)
 	}
-	if into == nil {
+	switch {
+	case into == nil && resp.StatusCode == http.StatusNoContent:
 		return nil
+	case into == nil:
+		return b.strange("answers " + resp.Status + " where nothing is to be said")
 	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("the answer of %s is not that of hasp serve: %w", b.host, err)
+	if err := decode(body, into); err != nil {
+		return b.strange(err.Error())
 	}
 	return nil
+}
+
+// strange is the error of an answer that is not the server's: a portal or a firewall in between
+// answers 200 to everything. It says nothing about the outcome.
+func (b *backend) strange(what string) error {
+	return fmt.Errorf("%s is not hasp serve, or something is in between: it %s", b.host, what)
+}
+
+// decode reads an answer, which has all the fields that the server never leaves out: {} is no queue
+// without entries.
+func decode(body []byte, into any) error {
+	var has map[string]json.RawMessage
+	if err := json.Unmarshal(body, &has); err != nil {
+		return fmt.Errorf("answers what is no JSON object: %w", err)
+	}
+	for f := range reflect.TypeOf(into).Elem().Fields() {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if v, there := has[name]; !strings.HasPrefix(options, "omit") && (!there || string(v) == "null") {
+			return fmt.Errorf("answers without %q", name)
+		}
+	}
+	return json.Unmarshal(body, into)
 }
 
 // send returns an answer that is no error.

@@ -45,6 +45,7 @@ const atOnce = 16
 var (
 	errPlaceLost = fmt.Errorf("%w: its server has ended, and a place in a queue cannot be moved to another", driver.ErrGone)
 	errNextEnded = errors.New("the server that the session was being moved to has ended it")
+	errNextShort = errors.New("the server that the session is being moved to keeps it for less time than its locks are trusted for")
 )
 
 func (s *session) startMoving(ctx context.Context) error {
@@ -91,7 +92,7 @@ func (s *session) move(ctx context.Context, from string) (bool, error) {
 		s.b.client.CloseIdleConnections() // to a proxy that would lead to the same server again
 		octx, cancel := s.bounded(ctx)
 		defer cancel()
-		s.asksNext()
+		sent := time.Now()
 		a, err := s.b.openSession(octx, s.options.TTL)
 		switch {
 		case errors.Is(err, errOtherStore):
@@ -103,6 +104,7 @@ func (s *session) move(ctx context.Context, from string) (bool, error) {
 			return false, nil
 		}
 		s.next, s.nextLast = a.Session, 0
+		s.nextLasts(sent, a.Valid)
 	}
 	for {
 		if err := s.adoptAll(ctx); err != nil {
@@ -155,8 +157,8 @@ func (s *session) elsewhere(id string, t *ticket) bool {
 func (t *ticket) leavesLocked(id string) bool { return t.to.number != 0 || t.at.session != id }
 
 // counts reports that all that is held is in a session. If it is not, the session's keep-alive says
-// nothing about what is in another one. One that counts is noted, by when it was sent.
-func (s *session) counts(id string, sent uint64) bool {
+// nothing about what is in another one. One that counts is noted, by when what it grants is over.
+func (s *session) counts(id string, until time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.id != id {
@@ -167,7 +169,9 @@ func (s *session) counts(id string, sent uint64) bool {
 			return false
 		}
 	}
-	s.counted = max(s.counted, sent)
+	if until.After(s.trusted) { // an earlier one that was granted for longer is trusted on
+		s.trusted = until
+	}
 	return true
 }
 
@@ -204,8 +208,11 @@ func (s *session) switchOver() (left []leftBehind, switched bool) {
 			return nil, false
 		}
 	}
-	if s.counted > s.asked { // what the next session is granted must last for as long: see renewNext
+	if s.trusted.After(s.lasts) { // what the next session is granted must last for as long: see renewNext
 		return nil, false
+	}
+	if s.hangUp != nil {
+		s.hangUp()
 	}
 	before, from := s.tickets, s.id
 	s.tickets, s.id, s.last, s.next = map[uint64]*ticket{}, s.next, s.nextLast, ""

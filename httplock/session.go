@@ -36,16 +36,18 @@ type session struct {
 	last    uint64             // number of the newest ticket that was sent
 	tickets map[uint64]*ticket // by number: those that were sent, and not left
 	polling bool
-	sent    uint64 // of keep-alives, and of requests for a next session's time
-	counted uint64 // the newest keep-alive that has counted
-	asked   uint64 // the newest request by which the next session has its time
-	ended   bool   // closed, and the server has confirmed it
+	hangUp  context.CancelFunc // of the request for events that is open; nil: there was none
+
+	trusted time.Time // the core trusts what is held until then at the latest: see renewNext
+	lasts   time.Time // the next session lasts until then, at least
+	ended   bool      // closed, and the server has confirmed it
 }
 
 var errClosed = fmt.Errorf("%w: the session is closed", driver.ErrGone)
 
-func newSession(b *backend, o driver.SessionOptions, a httpapi.Session) *session {
-	s := &session{b: b, options: o, id: a.Session, can: a.Can, moving: make(chan struct{}, 1), tickets: map[uint64]*ticket{}}
+// newSession is of an opened session. trusted: as the session's.
+func newSession(b *backend, o driver.SessionOptions, a httpapi.Session, trusted time.Time) *session {
+	s := &session{b: b, options: o, id: a.Session, can: a.Can, moving: make(chan struct{}, 1), tickets: map[uint64]*ticket{}, trusted: trusted}
 	s.done, s.stop = context.WithCancelCause(context.Background())
 	return s
 }
@@ -57,29 +59,38 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if s.done.Err() != nil {
 		return 0, errClosed
 	}
-	sent := s.sends()
+	var id string
 	var a httpapi.Alive
-	id, err := s.callAt(ctx, request{method: http.MethodPost, path: "/v1/session/keepalive"}, &a)
-	for err == nil && !s.counts(id, sent) {
-		if err = s.follow(ctx, id, errNextEnded); err == nil {
-			a = httpapi.Alive{}
-			id, err = s.callAt(ctx, request{method: http.MethodPost, path: "/v1/session/keepalive"}, &a)
+	var granted time.Duration
+	for counts := false; !counts; {
+		a = httpapi.Alive{}
+		sent := time.Now()
+		var err error
+		if id, err = s.callAt(ctx, request{method: http.MethodPost, path: "/v1/session/keepalive"}, &a); err != nil {
+			return 0, err
+		}
+		if granted, err = valid(a.Valid); err != nil {
+			return 0, err
+		}
+		if counts = s.counts(id, sent.Add(granted)); !counts {
+			if err := s.follow(ctx, id, errNextEnded); err != nil {
+				return 0, err
+			}
 		}
 	}
-	if err != nil {
-		return 0, err
-	}
 	s.lose(id, a.Lost)
-	granted, err := valid(a.Valid)
-	if err != nil || a.Error == "" {
-		return granted, err
+	if a.Error == "" {
+		return granted, nil
 	}
-	partial := &driver.PartialRenewal{Granted: granted, Late: map[string]time.Duration{}, Err: errors.New(a.Error)}
+	partial := &driver.PartialRenewal{Granted: granted, Late: map[string]time.Duration{}, Unanswered: map[string]bool{}, Err: errors.New(a.Error)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, late := range a.Late {
 		if t := s.tickets[late.Lock]; t != nil && id == s.id {
 			partial.Late[t.r.ID] = time.Duration(late.Valid) * time.Millisecond
+			if late.Unanswered {
+				partial.Unanswered[t.r.ID] = true
+			}
 		}
 	}
 	return 0, partial
@@ -211,14 +222,19 @@ func (s *session) poll() {
 	for seen, at := uint64(0), ""; ; {
 		var e httpapi.Events
 		began := time.Now()
-		id := s.where()
+		open, hangUp := context.WithCancel(ctx)
+		id := s.listens(hangUp)
 		if id != at { // losses are numbered in each session: what was seen in another is no answer to this one
 			seen, at = 0, id
 		}
-		err := s.b.call(ctx, request{
+		err := s.b.call(open, request{
 			method: http.MethodGet, path: "/v1/session/events", wait: long, session: id,
 			query: url.Values{"after": {strconv.FormatUint(seen, 10)}, "wait_ms": {strconv.FormatInt(long.Milliseconds(), 10)}},
 		}, &e)
+		hangUp()
+		if s.where() != id && ctx.Err() == nil {
+			continue // it has moved: what another session has said does not count
+		}
 		if sessionGone(err) && ctx.Err() == nil {
 			if err = s.follow(ctx, id, err); err == nil {
 				continue
@@ -247,6 +263,16 @@ func (s *session) poll() {
 	}
 }
 
+// listens notes how the request for events that is about to be made can be ended, and returns of
+// which session it is. A session that moves hangs up: the server that it leaves then waits for its
+// locks no more, and what the next one tells is heard at once.
+func (s *session) listens(hangUp context.CancelFunc) (id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hangUp = hangUp
+	return s.id
+}
+
 // change has those who wait look at what has become of their locks.
 func (s *session) change(id string, all []httpapi.Changed) {
 	s.mu.Lock()
@@ -266,7 +292,7 @@ func (s *session) change(id string, all []httpapi.Changed) {
 		case httpapi.Waiting:
 			t.asksAgain = true
 		}
-		t.tell()
+		t.wake()
 	}
 }
 
@@ -276,7 +302,7 @@ func (s *session) askAgain() {
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
 		t.asksAgain = true
-		t.tell()
+		t.wake()
 	}
 }
 

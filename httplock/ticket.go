@@ -50,7 +50,7 @@ func (t *ticket) gone() error {
 func (t *ticket) loseLocked(err error) {
 	t.lost = err
 	t.dropLocked()
-	t.tell()
+	t.wake()
 }
 
 // dropLocked forgets a ticket that has no entry.
@@ -106,7 +106,11 @@ func (t *ticket) Enqueue(ctx context.Context) (driver.Verdict, error) {
 		return driver.Verdict{}, err
 	}
 	var a httpapi.Lock
-	id, err := t.s.callAt(ctx, request{method: http.MethodPut, of: t, bodyLocked: func() any { return t.requestLocked() }}, &a)
+	r := request{method: http.MethodPut, of: t, bodyLocked: func() any { return t.requestLocked() }}
+	if ttl := t.s.options.TTL; t.r.NoWait { // a store without a clock may have to observe for so long that a holder is dead
+		r.wait = ttl + ttl/100
+	}
+	id, err := t.s.callAt(ctx, r, &a)
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
 	if t.leftBehindLocked(id) && !unchanged(err) {
@@ -171,7 +175,7 @@ func verdict(a httpapi.Lock) (driver.Verdict, error) {
 	case httpapi.Held:
 		return driver.Verdict{Held: true, Token: a.Token}, nil
 	case httpapi.Busy:
-		return driver.Verdict{Retry: time.Duration(a.Retry) * time.Millisecond, Holder: a.Holder, Quarantine: time.Duration(a.Quarantine) * time.Millisecond}, nil
+		return driver.Verdict{Retry: time.Duration(a.Retry) * time.Millisecond, Holder: a.Holder, LooksOver: a.LooksOver, Quarantine: time.Duration(a.Quarantine) * time.Millisecond}, nil
 	case httpapi.Waiting: // without Retry: where the store has to be asked again, the server does it
 		return driver.Verdict{Holder: a.Holder, Place: a.Place, Quarantine: time.Duration(a.Quarantine) * time.Millisecond}, nil
 	}
@@ -209,8 +213,8 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 	}
 }
 
-// tell has a Wait look, or the next one.
-func (t *ticket) tell() {
+// wake has a Wait look, or the next one.
+func (t *ticket) wake() {
 	select {
 	case t.news <- struct{}{}:
 	default: // it is about to
@@ -228,7 +232,7 @@ func (t *ticket) Leave(ctx context.Context) error {
 	s := t.s
 	s.mu.Lock()
 	t.left = true
-	t.tell()
+	t.wake()
 	done := t.number == 0 || t.released || s.ended || t.lost != nil
 	orphaned := t.orphaned
 	s.mu.Unlock()

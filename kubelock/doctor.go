@@ -8,46 +8,49 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/doctor"
 )
 
-// doctor collects findings. What it may not see it says: the Role that locks need gives no right to
-// look at the cluster's settings, and shall not.
-type doctor struct {
+// examination collects findings, also about what it has no right to read: the Role that locks need
+// gives no right to look at the cluster's settings, and shall not.
+type examination struct {
+	doctor.Report
 	*store
-	ctx   context.Context
-	found []driver.Finding
+	ctx context.Context
 }
 
 // Diagnose examines the cluster, as far as these credentials allow it.
 func (s *store) Diagnose(ctx context.Context) ([]driver.Finding, error) {
-	d := &doctor{store: s, ctx: ctx}
-	if err := d.version(); err != nil {
+	x := &examination{store: s, ctx: ctx}
+	if err := x.version(); err != nil {
 		return nil, err
 	}
-	if err := d.verbs(); err != nil {
-		return d.found, err
+	if err := x.verbs(); err != nil {
+		return x.Found, err
 	}
-	d.leases()
-	d.quotas()
-	d.webhooks()
-	d.priority()
-	return d.found, ctx.Err()
+	x.leases()
+	x.quotas()
+	x.webhooks()
+	x.priority()
+	return x.Found, ctx.Err()
 }
 
-func (d *doctor) add(level driver.Level, subject, cure, format string, args ...any) {
-	d.found = append(d.found, driver.Finding{Level: level, Subject: subject, Text: fmt.Sprintf(format, args...), Cure: cure})
+// bounded is for one request: what hangs is a finding, and hides none of the others.
+func (x *examination) bounded() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(silent(x.ctx), 10*time.Second)
 }
 
 // get reads what lies elsewhere than the Leases.
-func (d *doctor) get(path string, into any) error {
-	within, cancel := d.bounded(d.ctx)
+func (x *examination) get(path string, into any) error {
+	within, cancel := x.bounded()
 	defer cancel()
-	text, err := d.client.Get().AbsPath(path).MaxRetries(0).DoRaw(within)
+	text, err := x.client.Get().AbsPath(path).MaxRetries(0).DoRaw(within)
 	if err != nil {
 		return err
 	}
@@ -55,73 +58,77 @@ func (d *doctor) get(path string, into any) error {
 }
 
 // unseen tells that a reading has failed; it reports whether it has.
-func (d *doctor) unseen(subject, what string, err error) bool {
+func (x *examination) unseen(subject, what string, err error) bool {
 	if err != nil {
-		why := d.explain(d.ctx, err)
+		why := x.explain(x.ctx, err)
 		if apierrors.IsForbidden(err) {
 			why = fmt.Errorf("these credentials have no right to read them, and locks need none")
 		}
-		d.add(driver.Info, subject, "", "%s were not seen: %v", what, why)
+		x.Add(driver.Info, subject, fmt.Sprintf("%s were not seen: %v", what, why), "")
 	}
 	return err != nil
 }
 
-// comparable is the minor version from which on Kubernetes promises that resourceVersions can be
+// comparableMinor is the minor version from which on Kubernetes promises that resourceVersions can be
 // compared.
-const comparable = 35
+const comparableMinor = 35
 
-func (d *doctor) version() error {
+func (x *examination) version() error {
 	var v struct{ Major, Minor, GitVersion string }
-	if err := d.get("/version", &v); err != nil {
-		return d.explain(d.ctx, err)
+	if err := x.get("/version", &v); err != nil {
+		return x.explain(x.ctx, err)
 	}
 	minor, err := strconv.Atoi(strings.TrimRight(v.Minor, "+"))
-	if err != nil || v.Major == "1" && minor < comparable {
-		d.add(driver.Warn, "version", "upgrade to 1.35, or ask the distribution whether its resourceVersions are revisions of one store, as those of etcd are",
-			"Kubernetes %s: fencing tokens are resourceVersions, which are promised to grow from 1.35 on", v.GitVersion)
-		return nil
-	}
-	d.add(driver.Info, "version", "", "Kubernetes %s: resourceVersions, which are the fencing tokens, only grow", v.GitVersion)
+	x.When(err != nil || v.Major == "1" && minor < comparableMinor, driver.Warn, "version",
+		fmt.Sprintf("Kubernetes %s: fencing tokens are resourceVersions, which are promised to grow from 1.35 on", v.GitVersion),
+		"upgrade to 1.35, or ask the distribution whether its resourceVersions are revisions of one store, as those of etcd are")
+	x.Else("version", fmt.Sprintf("Kubernetes %s: resourceVersions, which are the fencing tokens, only grow", v.GitVersion))
 	return nil
 }
 
+// Warnings tells of a right without which waiters ask, and hear of a release late.
+func (s *store) Warnings(ctx context.Context) ([]driver.Finding, error) {
+	x := &examination{store: s, ctx: ctx}
+	allowed, err := x.allowed("watch")
+	x.When(!allowed && err == nil, driver.Bad, "rights",
+		"no right to watch leases in "+s.namespace+": who waits asks once a second, and without the right to list, hears of a release up to two TTLs late", grantRole)
+	return x.Found, err
+}
+
+const grantRole = "grant the Role of docs/backends/kubernetes.md"
+
 // verbs asks for each right by a SelfSubjectAccessReview, which every user may.
-func (d *doctor) verbs() error {
+func (x *examination) verbs() error {
 	var missing []string
 	for _, verb := range []string{"get", "list", "watch", "create", "update", "delete"} {
-		allowed, err := d.allowed(verb)
+		allowed, err := x.allowed(verb)
 		if err != nil {
-			return d.explain(d.ctx, err)
+			return x.explain(x.ctx, err)
 		}
 		if !allowed {
 			missing = append(missing, verb)
 		}
 	}
-	const cure = "grant the Role of docs/backends/kubernetes.md"
-	switch text := strings.Join(missing, ", "); {
-	case len(missing) == 0:
-		d.add(driver.Info, "rights", "", "get, list, watch, create, update and delete of leases in %s", d.namespace)
-	case text == "delete":
-		d.add(driver.Warn, "rights", cure, "no right to delete leases in %s: those of names that are used no more are never swept", d.namespace)
-	default:
-		d.add(driver.Bad, "rights", cure, "no right to %s leases in %s", text, d.namespace)
-	}
+	text := strings.Join(missing, ", ")
+	x.When(text == "delete", driver.Warn, "rights", "no right to delete leases in "+x.namespace+": those of names that are used no more are never swept", grantRole)
+	x.When(text != "", driver.Bad, "rights", fmt.Sprintf("no right to %s leases in %s", text, x.namespace), grantRole)
+	x.Else("rights", "get, list, watch, create, update and delete of leases in "+x.namespace)
 	return nil
 }
 
-func (d *doctor) allowed(verb string) (bool, error) {
-	within, cancel := d.bounded(d.ctx)
+func (x *examination) allowed(verb string) (bool, error) {
+	within, cancel := x.bounded()
 	defer cancel()
 	question, err := json.Marshal(map[string]any{
 		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
 		"spec": map[string]any{"resourceAttributes": map[string]string{
-			"namespace": d.namespace, "verb": verb, "group": "coordination.k8s.io", "resource": "leases",
+			"namespace": x.namespace, "verb": verb, "group": "coordination.k8s.io", "resource": "leases",
 		}},
 	})
 	if err != nil {
 		return false, err
 	}
-	text, err := d.client.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").
+	text, err := x.client.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").
 		SetHeader("Content-Type", "application/json").MaxRetries(0).Body(question).DoRaw(within)
 	var answer struct{ Status struct{ Allowed bool } }
 	if err == nil {
@@ -131,12 +138,14 @@ func (d *doctor) allowed(verb string) (bool, error) {
 }
 
 // leases looks at what others keep in the namespace.
-func (d *doctor) leases() {
+func (x *examination) leases() {
 	ours, foreign, other := 0, []string{}, []string{}
 	o := meta.ListOptions{Limit: listed}
 	for {
-		page, err := d.page(d.ctx, d.client, &o)
-		if d.unseen("leases", "the Leases of the namespace", err) {
+		within, cancel := x.bounded()
+		page, err := x.page(within, x.client, &o)
+		cancel()
+		if x.unseen("leases", "the Leases of the namespace", err) {
 			return
 		}
 		for i := range page.Items {
@@ -155,16 +164,14 @@ func (d *doctor) leases() {
 			break
 		}
 	}
+	n := len(foreign)
+	x.When(n > 0 && x.namespace == "kube-system", driver.Bad, "leases",
+		fmt.Sprintf("%d of other programs: the cluster's controllers elect here, and each program that may lock may depose them", n), "take a namespace for locks, such as hasp-locks")
+	x.When(n > 0, driver.Info, "leases",
+		fmt.Sprintf("%d of hasp's, and %d that client-go's leader election or another program uses: who may update Leases here may depose its leader (%s)", ours, n, some(foreign)), "")
+	x.Else("leases", fmt.Sprintf("%d of hasp's, none of other programs", ours))
 	if len(other) > 0 {
-		d.add(driver.Info, "leases", "", "%d Leases that hasp refuses as names (they have an owner, a strategy, a preferred holder, or a record that this build does not understand): %s", len(other), some(other))
-	}
-	switch {
-	case len(foreign) == 0:
-		d.add(driver.Info, "leases", "", "%d of hasp's, none of other programs", ours)
-	case d.namespace == "kube-system":
-		d.add(driver.Bad, "leases", "take a namespace for locks, such as hasp-locks", "%d of other programs: the cluster's controllers elect here, and each program that may lock may depose them", len(foreign))
-	default:
-		d.add(driver.Info, "leases", "", "%d of hasp's, and %d that client-go's leader election or another program uses: who may update Leases here may depose its leader (%s)", ours, len(foreign), some(foreign))
+		x.Add(driver.Info, "leases", fmt.Sprintf("%d Leases that hasp refuses as names (they have an owner, a strategy, a preferred holder, or a record that this build does not understand): %s", len(other), some(other)), "")
 	}
 }
 
@@ -178,7 +185,7 @@ func some(names []string) string {
 }
 
 // quotas bound the number of Leases, and so of names.
-func (d *doctor) quotas() {
+func (x *examination) quotas() {
 	var all struct {
 		Items []struct {
 			Metadata struct{ Name string }
@@ -186,31 +193,28 @@ func (d *doctor) quotas() {
 		}
 	}
 	const counted = "count/leases.coordination.k8s.io"
-	if d.unseen("quota", "resource quotas", d.get("/api/v1/namespaces/"+d.namespace+"/resourcequotas", &all)) {
+	if x.unseen("quota", "resource quotas", x.get("/api/v1/namespaces/"+x.namespace+"/resourcequotas", &all)) {
 		return
 	}
-	none := true
 	for _, q := range all.Items {
 		hard, bounded := q.Status.Hard[counted]
 		if !bounded {
 			continue
 		}
-		none = false
 		most, err1 := strconv.Atoi(hard)
 		used, err2 := strconv.Atoi(q.Status.Used[counted])
+		text := fmt.Sprintf("the quota %s allows %s Leases, %s are there", q.Metadata.Name, hard, q.Status.Used[counted])
 		if err1 != nil || err2 != nil || used*10 >= most*9 {
-			d.add(driver.Warn, "quota", "raise it, or shorten retention", "the quota %s allows %s Leases, %s are there: new names will be refused, those that have a Lease are not", q.Metadata.Name, hard, q.Status.Used[counted])
+			x.Add(driver.Warn, "quota", text+": new names will be refused, those that have a Lease are not", "raise it, or shorten retention")
 		} else {
-			d.add(driver.Info, "quota", "", "the quota %s allows %s Leases, %s are there", q.Metadata.Name, hard, q.Status.Used[counted])
+			x.Add(driver.Info, "quota", text, "")
 		}
 	}
-	if none {
-		d.add(driver.Info, "quota", "", "none bounds the Leases of %s", d.namespace)
-	}
+	x.Else("quota", "none bounds the Leases of "+x.namespace)
 }
 
 // webhooks are asked before each write.
-func (d *doctor) webhooks() {
+func (x *examination) webhooks() {
 	var asked []string
 	for _, kind := range []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
 		var all struct {
@@ -221,7 +225,7 @@ func (d *doctor) webhooks() {
 				}
 			}
 		}
-		if d.unseen("webhooks", kind, d.get("/apis/admissionregistration.k8s.io/v1/"+kind, &all)) {
+		if x.unseen("webhooks", kind, x.get("/apis/admissionregistration.k8s.io/v1/"+kind, &all)) {
 			return
 		}
 		for _, c := range all.Items {
@@ -237,46 +241,42 @@ func (d *doctor) webhooks() {
 	}
 	slices.Sort(asked)
 	asked = slices.Compact(asked)
-	if len(asked) > 0 {
-		d.add(driver.Warn, "webhooks", "leave Leases, or this namespace, out of their rules", "asked before writes of Leases: %s: while one of them is slow or down, so are the locks", some(asked))
-		return
-	}
-	d.add(driver.Info, "webhooks", "", "none is asked before writes of Leases")
+	x.When(len(asked) > 0, driver.Warn, "webhooks", "asked before writes of Leases: "+some(asked)+": while one of them is slow or down, so are the locks",
+		"leave Leases, or this namespace, out of their rules")
+	x.Else("webhooks", "none is asked before writes of Leases")
 }
 
 // priority looks under which priority level the server has put a request of ours: it says so in the
 // answer's header, by the uid.
-func (d *doctor) priority() {
-	within, cancel := d.bounded(d.ctx)
+func (x *examination) priority() {
+	within, cancel := x.bounded()
 	defer cancel()
-	url := d.on(d.client, http.MethodGet, "").VersionedParams(&meta.ListOptions{Limit: 1}, parameters()).URL()
+	url := x.on(x.client, http.MethodGet, "").VersionedParams(&meta.ListOptions{Limit: 1}, parameters()).URL()
 	request, err := http.NewRequestWithContext(within, http.MethodGet, url.String(), nil)
 	if err != nil {
 		return
 	}
-	reply, err := d.client.Client.Do(request)
-	if d.unseen("priority", "priority levels", err) {
+	reply, err := x.client.Client.Do(request)
+	if x.unseen("priority", "priority levels", err) {
 		return
 	}
 	reply.Body.Close()
 	uid := reply.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid")
 	if uid == "" {
-		d.add(driver.Info, "priority", "", "the server does not say a priority level")
+		x.Else("priority", "the server does not say a priority level")
 		return
 	}
 	var all struct {
 		Items []struct{ Metadata struct{ Name, UID string } }
 	}
-	if d.unseen("priority", "priority levels", d.get("/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations", &all)) {
+	if x.unseen("priority", "priority levels", x.get("/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations", &all)) {
 		return
 	}
 	for _, level := range all.Items {
-		switch name := level.Metadata.Name; {
-		case level.Metadata.UID != uid:
-		case slices.Contains([]string{"workload-low", "global-default", "catch-all"}, name):
-			d.add(driver.Warn, "priority", "apply the FlowSchema of docs/backends/kubernetes.md", "requests are in the level %s, with those of most other programs: renewals wait behind theirs", name)
-		default:
-			d.add(driver.Info, "priority", "", "requests are in the level %s", name)
+		if name := level.Metadata.Name; level.Metadata.UID == uid {
+			x.When(slices.Contains([]string{"workload-low", "global-default", "catch-all"}, name), driver.Warn, "priority",
+				"requests are in the level "+name+", with those of most other programs: renewals wait behind theirs", "apply the FlowSchema of docs/backends/kubernetes.md")
+			x.Else("priority", "requests are in the level "+name)
 		}
 	}
 }

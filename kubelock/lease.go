@@ -24,8 +24,8 @@ const annotation = "hasplock.github.io/record"
 // identityMark begins the holderIdentity of ours; the entry's ID follows.
 const identityMark = "hasp/"
 
-// hashMark begins the object's name of a lock whose own name is none of an object, or begins like
-// this.
+// hashMark begins the object's name where the lock's name is not allowed as one, or begins with
+// this mark itself.
 const hashMark = "hasp-"
 
 // objectName is the Lease of a lock. A name that Kubernetes allows stands for itself, so that hasp
@@ -97,7 +97,10 @@ func lease(r caslock.Record, old *coordination.Lease) *coordination.Lease {
 	}
 	renewed := meta.NewMicroTime(r.Renewed)
 	if before := value(l.Spec.HolderIdentity); holder != before && holder != "" {
-		transitions := value(l.Spec.LeaseTransitions) + 1
+		transitions := value(l.Spec.LeaseTransitions)
+		if transitions++; transitions < 0 { // 2^31 of them, or written by hand: the server refuses what is negative
+			transitions = 0
+		}
 		l.Spec.AcquireTime, l.Spec.LeaseTransitions = &renewed, &transitions
 	}
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &holder, &seconds, &renewed

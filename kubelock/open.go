@@ -3,6 +3,7 @@ package kubelock
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 
 	"github.com/hasplock/hasp/caslock"
 	"github.com/hasplock/hasp/driver"
@@ -126,7 +128,7 @@ func New(config *rest.Config, opts *Options) (driver.Backend, error) {
 		return nil, err
 	}
 	s := &store{namespace: o.Namespace, host: config.Host, client: writes, watches: watches}
-	return caslock.New(s, &caslock.Options{MinTTL: MinTTL, Resolution: time.Second, Retention: o.Retention}), nil
+	return caslock.New(s, &caslock.Options{MinTTL: MinTTL, MaxTTL: math.MaxInt32 * time.Second, Resolution: time.Second, Retention: o.Retention}), nil
 }
 
 // client makes a client with separate connections. client-go shares transports among
@@ -140,9 +142,21 @@ func client(config *rest.Config, protocol string) (*rest.RESTClient, error) {
 	c.NegotiatedSerializer = codecs()
 	c.QPS, c.RateLimiter = -1, nil
 	c.WarningHandler = rest.NoWarnings{} // the library would write them to stderr
-	c.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 10 * time.Second}).DialContext
+	if c.Dial == nil {
+		// A user's may be a tunnel.
+		c.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 10 * time.Second}).DialContext
+	}
 	if protocol != "" {
 		c.TLSClientConfig.NextProtos = []string{protocol}
+	}
+	if c.BearerTokenFile != "" {
+		// The library reads the file once a minute. This source reads it after a 401, too: a token that
+		// was taken back when it was replaced would else lose all locks.
+		source := transport.NewCachedFileTokenSource(c.BearerTokenFile)
+		if _, err := source.Token(); err == nil { // else the library says what is wrong, or has another token
+			c.BearerToken, c.BearerTokenFile = "", ""
+			c.Wrap(transport.ResettableTokenSourceWrapTransport(source))
+		}
 	}
 	if c.UserAgent == "" {
 		c.UserAgent = rest.DefaultKubernetesUserAgent()

@@ -27,34 +27,11 @@ type store struct {
 	namespace, host string
 	client          *rest.RESTClient // reads and writes
 	watches         *rest.RESTClient
-	ttl             atomic.Int64 // the shortest of the sessions, in nanoseconds; 0: there was none
-}
-
-// Opened notes a session's TTL.
-func (s *store) Opened(ttl time.Duration) {
-	for {
-		least := s.ttl.Load()
-		if least != 0 && least <= int64(ttl) || s.ttl.CompareAndSwap(least, int64(ttl)) {
-			return
-		}
-	}
-}
-
-// bounded ends a request that is not answered within half of the TTL. Over HTTP/1.1 that closes its
-// connection, which may be dead, and the next attempt opens another.
-func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	bound := time.Duration(s.ttl.Load()) / 2
-	if bound == 0 {
-		bound = withoutSession
-	}
-	return context.WithTimeout(silent(ctx), bound)
+	refused         atomic.Pointer[time.Time] // when a request was refused twice
 }
 
 // silent keeps the library from writing to stderr about requests that were given up.
 func silent(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
-
-// withoutSession bounds the requests of a backend that nothing was opened on: doctor's, a list's.
-const withoutSession = 10 * time.Second
 
 func (s *store) String() string {
 	host := s.host
@@ -84,11 +61,9 @@ func (s *store) on(c *rest.RESTClient, verb, name string) *rest.Request {
 
 // Load reads from etcd, not from the API server's cache: no resourceVersion is given.
 func (s *store) Load(ctx context.Context, name string) (caslock.Record, caslock.Version, error) {
-	within, cancel := s.bounded(ctx)
-	defer cancel()
 	l := &coordination.Lease{}
-	err := s.on(s.client, http.MethodGet, objectName(name)).Do(within).Into(l)
-	if apierrors.IsNotFound(err) {
+	err := s.again(ctx, func() error { return s.on(s.client, http.MethodGet, objectName(name)).Do(silent(ctx)).Into(l) })
+	if apierrors.IsNotFound(err) && answered(err) {
 		return caslock.Record{}, caslock.Absent, nil
 	}
 	if err != nil {
@@ -108,7 +83,7 @@ func read(l *coordination.Lease) (caslock.Record, caslock.Version, error) {
 
 func (s *store) Swap(ctx context.Context, r caslock.Record, old caslock.Version) (caslock.Version, error) {
 	name := objectName(r.Name)
-	request, before := s.on(s.client, http.MethodPost, ""), &coordination.Lease{}
+	request, before := func() *rest.Request { return s.on(s.client, http.MethodPost, "") }, &coordination.Lease{}
 	if old == caslock.Absent {
 		before.Name, before.Namespace = name, s.namespace
 	} else {
@@ -116,16 +91,14 @@ func (s *store) Swap(ctx context.Context, r caslock.Record, old caslock.Version)
 		if before, err = leaseOf(old); err != nil {
 			return caslock.Absent, err
 		}
-		request = s.on(s.client, http.MethodPut, name)
+		request = func() *rest.Request { return s.on(s.client, http.MethodPut, name) }
 	}
-	within, cancel := s.bounded(ctx)
-	defer cancel()
-	now := &coordination.Lease{}
-	err := request.Body(lease(r, before)).Do(within).Into(now)
+	now, next := &coordination.Lease{}, lease(r, before)
+	err := s.again(ctx, func() error { return request().Body(next).Do(silent(ctx)).Into(now) })
 	switch {
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+	case (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)) && answered(err):
 		return caslock.Absent, caslock.ErrConflict
-	case apierrors.IsNotFound(err) && old != caslock.Absent && !s.noNamespace(err):
+	case apierrors.IsNotFound(err) && answered(err) && old != caslock.Absent && !s.noNamespace(err):
 		return caslock.Absent, caslock.ErrConflict // it was deleted meanwhile
 	case err != nil:
 		return caslock.Absent, s.explain(ctx, err)
@@ -133,18 +106,44 @@ func (s *store) Swap(ctx context.Context, r caslock.Record, old caslock.Version)
 	return version(now)
 }
 
+// again makes a request, and makes it again if it is refused, which means that it was not done. After
+// a second if it is forbidden: an API server that has started just now forbids what it allows when it
+// has read its roles (80 ms later). At once if the credentials are: their file is read anew then.
+// Where it is refused again, the next requests are told at once.
+func (s *store) again(ctx context.Context, request func() error) error {
+	err := request()
+	last := s.refused.Load()
+	if !refused(err) || last != nil && time.Since(*last) < time.Minute {
+		return err
+	}
+	if apierrors.IsForbidden(err) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+	if err = request(); refused(err) {
+		now := time.Now()
+		s.refused.Store(&now)
+	}
+	return err
+}
+
+func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
+
 func (s *store) page(ctx context.Context, c *rest.RESTClient, o *meta.ListOptions) (*coordination.LeaseList, error) {
-	within, cancel := s.bounded(ctx)
-	defer cancel()
 	page := &coordination.LeaseList{}
-	err := s.on(c, http.MethodGet, "").VersionedParams(o, parameters()).Do(within).Into(page)
+	err := s.on(c, http.MethodGet, "").VersionedParams(o, parameters()).Do(silent(ctx)).Into(page)
 	return page, s.explain(ctx, err)
 }
 
 // listed is how many Leases one request reads.
 const listed = 500
 
-func (s *store) List(ctx context.Context, prefix string, yield func(caslock.Record, caslock.Version) bool) error {
+// List yields those of other prefixes as well, as s3lock's does.
+func (s *store) List(ctx context.Context, _ string, yield func(caslock.Record, caslock.Version) bool) error {
+	var other error // a record of another format: not to be taken for a free lock
 	for next := ""; ; {
 		page, err := s.page(ctx, s.client, &meta.ListOptions{Limit: listed, Continue: next})
 		if err != nil {
@@ -152,7 +151,10 @@ func (s *store) List(ctx context.Context, prefix string, yield func(caslock.Reco
 		}
 		for i := range page.Items {
 			r, v, err := read(&page.Items[i])
-			if err != nil || !strings.HasPrefix(r.Name, prefix) || objectName(r.Name) != page.Items[i].Name {
+			if errors.Is(err, driver.ErrInvalid) {
+				other = err
+			}
+			if err != nil || objectName(r.Name) != page.Items[i].Name {
 				continue // another program's
 			}
 			if !yield(r, v) {
@@ -160,7 +162,7 @@ func (s *store) List(ctx context.Context, prefix string, yield func(caslock.Reco
 			}
 		}
 		if next = page.Continue; next == "" {
-			return nil
+			return other
 		}
 	}
 }
@@ -232,10 +234,14 @@ func (s *store) Delete(ctx context.Context, name string, old caslock.Version) er
 	if err != nil {
 		return err
 	}
-	within, cancel := s.bounded(ctx)
-	defer cancel()
 	o := &meta.DeleteOptions{Preconditions: &meta.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion}}
-	return s.explain(ctx, s.on(s.client, http.MethodDelete, objectName(name)).Body(o).Do(within).Error())
+	return s.explain(ctx, s.on(s.client, http.MethodDelete, objectName(name)).Body(o).Do(silent(ctx)).Error())
+}
+
+// answered reports whether the API server itself has said so. What has no Status in its body is a
+// balancer's, and says nothing of the object.
+func answered(err error) bool {
+	return !apierrors.HasStatusCause(err, meta.CauseTypeUnexpectedServerResponse)
 }
 
 func (s *store) noNamespace(err error) bool {

@@ -27,6 +27,8 @@ func (s *strictServer) QueryContext(_ context.Context, text string, _ []sqldrive
 	switch {
 	case strings.Contains(text, "GET_LOCK"):
 		return nil, &mysql.MySQLError{Number: 1105, Message: "prohibits use of GET_LOCK"}
+	case strings.Contains(text, "information_schema"):
+		return &oneRow{}, nil // nothing
 	case strings.Contains(text, "wsrep_on"):
 		return &oneRow{s.wsrep}, nil
 	}
@@ -60,7 +62,7 @@ func TestMigrateWithoutLock(t *testing.T) {
 		server := &strictServer{wsrep: wsrep}
 		s := &schema{db: sql.OpenDB(server), prefix: "p_", steps: []string{"CREATE TABLE {p}a\n//\n"}}
 		_, to, err := s.migrate(t.Context())
-		if to != made || len(server.executed) != made || (err == nil) != (made == 1) {
+		if to != made*oldest || len(server.executed) != made || (err == nil) != (made == 1) {
 			t.Errorf("wsrep_on=%s: to version %d, %v, executed %q", wsrep, to, err, server.executed)
 		}
 		if refused := new(mysql.MySQLError); made == 0 && (!errors.As(err, &refused) || refused.Number != 1105) {

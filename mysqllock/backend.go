@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/doctor"
+	"github.com/hasplock/hasp/driver/kit/doctor"
+	"github.com/hasplock/hasp/driver/kit/watching"
 )
 
 // New makes a Backend on a pool of yours, which closing the Backend does not close. It must
@@ -36,11 +37,10 @@ func New(db *sql.DB, o *Options) (driver.Backend, error) {
 
 // pools are where connections come from. kept lends those that are kept for long.
 type pools struct {
-	work     *pool
-	kept     *sql.DB
-	monitors *connMonitors // of kept; nil for a pool of the user's
-	label    string
-	own      bool
+	work  *pool
+	kept  *sql.DB
+	label string
+	own   bool
 }
 
 // close ends pools that are ours. All their errors are of last messages that could not be sent,
@@ -60,7 +60,9 @@ func open(p pools, o Options) driver.Backend {
 	s := &store{pools: p, opts: o, passed: successOnce{turn: make(chan struct{}, 1)},
 		schema: &schema{db: p.work.DB, prefix: o.Prefix, never: o.NoMigrate, steps: migrations}}
 	if o.Strategy == StrategyTable {
-		return &table{store: s}
+		t := &table{store: s}
+		t.watched.Run = t.watchAll
+		return t
 	}
 	return newBound(s)
 }
@@ -89,7 +91,10 @@ func (s *store) Close() error {
 func (s *store) Schema() string { return s.schema.text() }
 
 // Migrate creates what is missing, also with Options.NoMigrate: it was asked for.
-func (s *store) Migrate(ctx context.Context) (from, to int, err error) { return s.schema.migrate(ctx) }
+func (s *store) Migrate(ctx context.Context) (from, to int, err error) {
+	s.schema.broken.Store(true) // so that it looks for all of it
+	return s.schema.migrate(ctx)
+}
 
 // named puts the prefix into one of our few statements, and keeps that, and then the arguments.
 func (s *store) named(text string, args ...any) string {
@@ -136,9 +141,12 @@ func (s *store) fit(ctx context.Context) error {
 	})
 }
 
-// table is the strategy of the queues in tables. schema/1.sql says how they work and in
+// table is the strategy of the queues in tables. schema/2.sql says how they work and in
 // which order rows are locked.
-type table struct{ *store }
+type table struct {
+	*store
+	watched watching.Group
+}
 
 // minTTL leaves a renewal time for two commits on a slow disk.
 const minTTL = 200 * time.Millisecond
@@ -166,7 +174,7 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	s := newSession(t, o)
 	var server uint64
 	err := s.renewal.do(ctx, func(c *sql.Conn) error {
-		err := row(ctx, c, t.named("CALL {p}open_1(?, ?)", s.id, o.TTL.Microseconds()), &server)
+		err := row(ctx, c, t.named("CALL {p}open_2(?, ?)", s.id, o.TTL.Microseconds()), &server)
 		if err == nil {
 			err = s.wakeups.refill(ctx, c, 0)
 		}
@@ -188,7 +196,7 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 // lookAgain has the tables checked once more, if they are missing: by the next session, or the next
 // lock that is bound to a connection.
 func (s *store) lookAgain(err error) {
-	if missing(err) {
+	if isMissing(err) {
 		s.schema.broken.Store(true)
 		s.passed.reset()
 	}
@@ -196,7 +204,7 @@ func (s *store) lookAgain(err error) {
 
 // gone turns "no such table" into what it means for entries that were in it.
 func (t *table) gone(err error) error {
-	if !missing(err) {
+	if !isMissing(err) {
 		return err
 	}
 	t.lookAgain(err)

@@ -5,24 +5,98 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"sync"
+	"fmt"
 	"time"
+
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/connlock"
 )
 
-// waitMost is how long one statement waits for a lock, in seconds. A server does not look
-// whether the client of a waiting statement is still there; after this time it does.
-const waitMost = 10
+const (
+	// waitMost is how long one statement waits for a lock, in seconds. A server does not look
+	// whether the client of a waiting statement is still there; after this time it does.
+	waitMost = 10
 
-// grant is the answer of acquire.
-type grant struct {
-	got        bool
-	token      uint64
-	connection uint64 // the server's number of ours
-	recorded   bool   // the holder is recorded at the server (fence)
+	// answerMost is in which time the server answers a request, besides what that waits.
+	answerMost = 10 * time.Second
 
-	// more, if it is not nil, is of a request that waits on at the server: its next result is the
-	// other answer.
-	more *sql.Rows
+	// besideMost bounds what is asked beside a request, on another connection: it must not fail
+	// because of that one's silence, nor wait for it for long.
+	besideMost = 3 * time.Second
+)
+
+// Requests for a lock: see answerOf.
+const (
+	bareRequest    = "SELECT ELT(GET_LOCK(?, ?) + 1, '0', ''), CONNECTION_ID()"
+	tryingRequest  = "SELECT ELT(GET_LOCK(?, 0) + 1, '0', " + makesToken + "), CONNECTION_ID()"
+	waitingRequest = "CALL {p}acquire_2(?, ?)"
+)
+
+// Try has the token in the same statement, and asks who holds if this is not to wait. It asks
+// nothing if the name was taken lately: then the request that waits does.
+func (b *bound) Try(ctx context.Context, c *boundConn, r driver.Request) (g connlock.Grant, err error) {
+	name := b.lockName(r.Name)
+	switch {
+	case b.opts.NoFence:
+		g, err = b.request(ctx, c, r, statement(bareRequest, name, 0), 0, nil)
+	case r.NoWait || !b.taken.Has(r.Name):
+		g, err = b.request(ctx, c, r, b.named(tryingRequest, name), 0, nil)
+	}
+	if err == nil && !g.Held && r.NoWait {
+		short, cancel := context.WithTimeout(ctx, besideMost)
+		defer cancel()
+		if e, _, err := b.look(short, r.Name); err == nil && e != nil {
+			g.Holder = e.Owner
+		}
+	}
+	return g, err
+}
+
+// Wait asks by one statement after the other, each of which waits at the server. A procedure says at
+// once if the lock is taken, and goes on; it costs more than a SELECT. Without tokens there is none
+// that could do so.
+func (b *bound) Wait(ctx context.Context, c *boundConn, r driver.Request, taken func()) (g connlock.Grant, err error) {
+	text := statement(bareRequest, b.lockName(r.Name), waitMost)
+	if b.opts.NoFence {
+		taken() // as the try has said
+	} else {
+		text = b.named(waitingRequest, b.lockName(r.Name), waitMost)
+	}
+	for waited := false; err == nil && !g.Held; waited = true {
+		c.waits = true
+		g, err = b.request(ctx, c, r, text, waitMost*time.Second, func() { waited = true; taken() })
+		if err == nil {
+			c.waits = false
+		}
+		b.taken.Met(r.Name, waited || err != nil)
+	}
+	return g, err
+}
+
+// request makes one, for at most so long, and the token if it has the lock. A procedure answers
+// twice if the lock is taken, and taken is called in between.
+func (b *bound) request(ctx context.Context, c *boundConn, r driver.Request, text string, waits time.Duration, taken func()) (g connlock.Grant, err error) {
+	err = c.within(ctx, waits+answerMost, func(ctx context.Context) (err error) {
+		defer caught(&err)
+		rows, err := c.QueryContext(ctx, text)
+		if err != nil {
+			return explain(ctx, err)
+		}
+		g, err = c.answerOf(rows)
+		if err == nil && !g.Held && !b.opts.NoFence && taken != nil {
+			taken()
+			if rows.NextResultSet() {
+				g, err = c.answerOf(rows)
+			} else {
+				err = cmp.Or(rows.Err(), sql.ErrNoRows)
+			}
+		}
+		return explain(ctx, errors.Join(err, rows.Close()))
+	})
+	if err == nil && g.Held && !b.opts.NoFence {
+		err = b.fence(ctx, c, r, &g)
+	}
+	return g, err
 }
 
 // errInterrupted is the answer to a GET_LOCK that was killed.
@@ -30,125 +104,83 @@ var errInterrupted = errors.New("GET_LOCK was interrupted at the server")
 
 // answerOf reads an answer of a request: NULL if it was interrupted, 0 if the lock is taken, else
 // what makes a token, or nothing.
-func answerOf(ctx context.Context, rows *sql.Rows) (p grant, err error) {
+func (c *boundConn) answerOf(rows *sql.Rows) (g connlock.Grant, err error) {
 	var said sql.NullString
 	if !rows.Next() {
-		err = cmp.Or(rows.Err(), sql.ErrNoRows)
-	} else {
-		err = rows.Scan(&said, &p.connection)
+		return g, cmp.Or(rows.Err(), sql.ErrNoRows)
 	}
-	if err == nil && !said.Valid {
-		err = errInterrupted
+	if err := rows.Scan(&said, &c.number); err != nil {
+		return g, err
 	}
-	p.got, p.token = said.Valid && said.String != "0", tokenOf(said.String)
-	return p, explain(ctx, err)
+	if !said.Valid {
+		return g, errInterrupted
+	}
+	return connlock.Grant{Held: said.String != "0", Token: tokenOf(said.String)}, nil
 }
 
-// asking is a request. One that has answered that the lock is taken, and will answer again,
-// outlives the call that has sent it; so its context is not that call's.
-//
-// A context that can end costs the client library and database/sql a goroutine each, for every
-// statement: a third of the client's time for a lock. Where the socket is known, what ends a
-// request closes that instead.
-type asking struct {
-	ctx  context.Context
-	stop func()    // closes the connection
-	rows *sql.Rows // of its other answer
-
-	mu    sync.Mutex
-	cause error // why it was ended
-}
-
-func (t *boundTicket) newAsking() *asking {
-	a := &asking{ctx: context.Background()}
-	if m := t.monitor; m != nil {
-		a.stop = func() { _ = m.Conn.Close() } // the library finds out by itself
-	} else {
-		a.ctx, a.stop = context.WithCancel(a.ctx)
-	}
-	return a
-}
-
-func (a *asking) end(cause error) {
-	a.mu.Lock()
-	a.cause = cmp.Or(a.cause, cause)
-	a.mu.Unlock()
-	a.stop()
-}
-
-// send asks on the ticket's connection, which it makes if there is none.
-func (t *boundTicket) send(ctx context.Context, seconds int) (g grant, err error) {
-	b := t.session.bound
-	if err := t.session.add(t); err != nil {
-		return grant{}, err
-	}
-	if t.conn == nil {
-		if err := b.fit(ctx); err != nil { // it asks nothing, unless the last request has found no tables
-			return grant{}, err
-		}
-		if err := b.take(ctx); err != nil {
-			return grant{}, err
-		}
-		c, err := b.kept.Conn(ctx)
+// fence makes sure of the token of a lock that was granted, and that no record of an earlier holder
+// can be taken for ours.
+func (b *bound) fence(ctx context.Context, c *boundConn, r driver.Request, g *connlock.Grant) error {
+	if g.Token == 0 { // the server could not draw it beside the lock
+		err := c.within(ctx, answerMost, func(ctx context.Context) error {
+			return row(ctx, c, b.named("CALL {p}raise_2()"), &g.Token)
+		})
 		if err != nil {
-			b.untake()
-			return grant{}, explain(ctx, err)
+			return err
 		}
-		t.conn, t.monitor = c, b.monitors.of(c)
 	}
-	a := t.newAsking()
-	err = t.within(ctx, a, t.patience(seconds), func() error {
-		g, err = b.lock.acquire(a.ctx, t.conn, t.request, seconds)
+	if b.notes.has(c.number, r.Name) {
+		// On another connection, of which nothing else may ask: it would be silent for as long as
+		// TCP tries, and the lock taken by a caller that is not told. Whether the record was made
+		// is then tried again beside the holder.
+		short, cancel := context.WithTimeout(ctx, besideMost)
+		defer cancel()
+		c.recorded = b.note(short, r, g.Token, c.number) == nil
+	}
+	return ctx.Err()
+}
+
+// Release takes only that for a release which the server has confirmed. Where the connection has
+// ended by itself, the lock has ended with it, by now or long ago, which cannot be distinguished.
+func (b *bound) Release(ctx context.Context, c *boundConn, r driver.Request) error {
+	var released sql.NullBool // NULL: it is not held; false: another connection holds it
+	told := false
+	err := c.within(ctx, 0, func(ctx context.Context) error {
+		err := row(ctx, c, statement("SELECT RELEASE_LOCK(?)", b.lockName(r.Name)), &released)
+		told = err == nil
 		return err
 	})
-	t.waiting = cmp.Or(g.connection, t.waiting)
-	if a.rows = g.more; a.rows != nil {
-		t.pending = a // also after an error: then discard ends it
+	if err == nil && released.Bool {
+		b.Keep(c)
+		return nil
 	}
-	return g, err
+	b.Drop(c)
+	switch {
+	case told && released.Bool: // the caller's context has ended since, and the connection with it
+		return nil
+	case told:
+		return errGone("it was not held any more")
+	case !answered(err) && ctx.Err() == nil:
+		return fmt.Errorf("%w: its connection has ended (%w)", driver.ErrGone, err)
+	}
+	return fmt.Errorf("giving up the lock: %w", err)
 }
 
-// rest waits for the end of the pending request.
-func (t *boundTicket) rest(ctx context.Context) (g grant, err error) {
-	a := t.pending
-	err = t.within(ctx, a, t.patience(waitMost), func() error {
-		if !a.rows.NextResultSet() {
-			return explain(a.ctx, cmp.Or(a.rows.Err(), sql.ErrNoRows))
-		}
-		g, err = answerOf(a.ctx, a.rows)
-		return explain(a.ctx, errors.Join(err, a.rows.Close()))
-	})
-	if err == nil {
-		t.pending = nil
-	}
-	return g, err
+// Confirm can only say that we have nothing any more: when the server sees the end of a connection
+// is up to it.
+func (b *bound) Confirm(context.Context, *boundConn, driver.Request) error {
+	return errGone("its connection has ended")
 }
 
-// patience is in which time a request that waits for so many seconds is answered.
-func (t *boundTicket) patience(seconds int) time.Duration {
-	return time.Duration(seconds)*time.Second + max(t.session.opts.TTL, time.Second)
+// Ping also keeps a connection alive that a firewall, or the server's wait_timeout, would close for
+// its silence.
+func (b *bound) Ping(ctx context.Context, c *boundConn) (broken bool, err error) {
+	err = ping(ctx, c.Conn)
+	return !answered(err), err
 }
 
-// within has a part of a request end with the call that waits for it, and where there is a limit,
-// with the session, and when the server has not answered in that time: then the connection is
-// closed. What ends in the moment in which the part has succeeded counts as ended.
-func (t *boundTicket) within(ctx context.Context, a *asking, limit time.Duration, part func() error) error {
-	stops := make([]func() bool, 0, 3)
-	stops = append(stops, context.AfterFunc(ctx, func() { a.end(ctx.Err()) }))
-	if limit > 0 {
-		stops = append(stops, context.AfterFunc(t.session.done, func() { a.end(errSessionClosed) }),
-			time.AfterFunc(limit, func() { a.end(errSilent) }).Stop)
-	}
-	err := part()
-	for i, stop := range stops {
-		if !stop() { // it runs, or has run
-			a.end([]error{ctx.Err(), errSessionClosed, errSilent}[i])
-		}
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return cmp.Or(a.cause, err)
-}
+// endMost bounds what ends a waiter's statement.
+const endMost = 2 * time.Second
 
 // endWaiting ends the statement of a connection that was closed while it waited. The
 // server would let it wait on, and could give it the lock for a moment. The server allows it for
@@ -159,23 +191,23 @@ func (t *boundTicket) within(ctx context.Context, a *asking, limit time.Duration
 // it kills: the two cannot reach different servers. In between that statement may end, but no
 // number is given out twice by one run of a server. If the process dies before, or the kill is
 // lost, the server lets the statement wait until its time is over.
-func (t *boundTicket) endWaiting(ctx context.Context) {
-	if t.waiting == 0 {
+func (b *bound) endWaiting(c *boundConn, r driver.Request) {
+	if !c.waits || c.number == 0 {
 		return
 	}
-	b := t.session.bound
-	_ = onConn(ctx, b.work, func(c *sql.Conn) error {
+	ctx, cancel := context.WithTimeout(context.Background(), endMost)
+	defer cancel()
+	_ = onConn(ctx, b.work, func(c2 *sql.Conn) error {
 		waits := false
-		err := row(ctx, c, statement("SELECT COUNT(*) > 0 FROM information_schema.processlist WHERE id = ? AND INSTR(info, ?) > 0",
-			t.waiting, b.lock.waits(t.request.Name)), &waits)
+		err := row(ctx, c2, statement("SELECT COUNT(*) > 0 FROM information_schema.processlist WHERE id = ? AND INSTR(info, ?) > 0",
+			c.number, string(b.lockName(r.Name))), &waits)
 		if err != nil || !waits {
 			return err
 		}
-		_, err = run(ctx, c, statement("KILL QUERY ?", t.waiting))
+		_, err = run(ctx, c2, statement("KILL QUERY ?", c.number))
 		if number(err) != 0 {
 			return nil // it has just ended
 		}
 		return err
 	}) // an error says nothing: it may have ended by itself
-	t.waiting = 0
 }

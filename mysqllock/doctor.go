@@ -5,12 +5,13 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/doctor"
+	"github.com/hasplock/hasp/driver/kit/doctor"
 )
 
 // Warnings has none: what may be wrong takes more than a request or two.
@@ -20,7 +21,7 @@ func (*store) Warnings(context.Context) ([]driver.Finding, error) { return nil, 
 func (s *store) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	x := &examination{store: s, ctx: ctx, variables: map[string]string{}, states: map[string]string{}}
 	// One connection for all: two may lead to two servers, which is one of the questions.
-	c, err := s.work.Conn(ctx)
+	c, err := connOf(ctx, s.work.DB)
 	if err != nil {
 		return nil, explain(ctx, err)
 	}
@@ -190,29 +191,32 @@ func (x *examination) schema() {
 	v, err := sc.version(x.ctx, x.conn)
 	x.When(err != nil, driver.Bad, "tables", fmt.Sprintf("cannot be read: %v", err), "grant SELECT, INSERT, UPDATE, DELETE and EXECUTE on the database")
 	x.When(v == 0, driver.Warn, "tables", "there are none yet", "the first lock creates them; where the role may not, run `hasp migrate`")
-	x.When(v != len(sc.steps), driver.Warn, "tables", fmt.Sprintf("version %d, and this hasp is made for %d", v, len(sc.steps)), "run `hasp migrate` of the newest hasp in use")
-	x.Else("tables", fmt.Sprintf("%s*, version %d", sc.prefix, v))
-	if err != nil || v != len(sc.steps) {
+	cure := "run `hasp migrate` of the newest hasp in use"
+	if v < oldest {
+		cure = anew
+	}
+	x.When(v != sc.latest(), driver.Warn, "tables", fmt.Sprintf("version %d, and this hasp is made for %d", v, sc.latest()), cure)
+	if err != nil || v != sc.latest() {
 		return
 	}
 	// Dropped indexes make two entries of one ID possible, or every look-up a scan.
-	for table, want := range map[string]int{"names": 2, "sessions": 2, "entries": 3, "bound": 2, "store": 1, "evictions": 1} {
-		var engine sql.NullString
-		var indexes int
-		err := row(x.ctx, x.conn, statement(`SELECT (SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = CONVERT(? USING utf8mb4)),
-			(SELECT COUNT(DISTINCT INDEX_NAME) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = CONVERT(? USING utf8mb4))`,
-			sc.prefix+table, sc.prefix+table), &engine, &indexes)
-		switch {
-		case err != nil:
-			x.Add(driver.Warn, "tables", fmt.Sprintf("%s%s cannot be examined: %v", sc.prefix, table, err), "")
-		case !engine.Valid:
-			x.Add(driver.Bad, "tables", sc.prefix+table+" is missing", "run `hasp migrate --print` and apply it")
-		case engine.String != "InnoDB":
-			x.Add(driver.Bad, "tables", sc.prefix+table+" is kept by "+engine.String+", which has no transactions", "ALTER TABLE ... ENGINE=InnoDB")
-		case indexes < want:
-			x.Add(driver.Bad, "tables", fmt.Sprintf("%s%s has %d of %d indexes", sc.prefix, table, indexes, want), "restore them as `hasp migrate --print` shows")
-		}
+	m, err := sc.lacks(x.ctx, x.conn)
+	x.When(err != nil, driver.Warn, "tables", fmt.Sprintf("cannot be examined: %v", err), "")
+	if m.some {
+		x.Add(driver.Bad, "tables", strings.Join(m.tables, ", ")+" missing", anew)
 	}
+	if others := slices.Concat(m.procedures, m.indexes); len(others) > 0 {
+		x.Add(driver.Bad, "tables", strings.Join(others, ", ")+" missing", "run `hasp migrate`, which makes them again")
+	}
+	err = each(x.ctx, x.conn, sc.named(`SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND ENGINE <> 'InnoDB'
+		AND LOWER(TABLE_NAME) IN (LOWER('{p}names'), LOWER('{p}sessions'), LOWER('{p}entries'), LOWER('{p}bound'), LOWER('{p}store'), LOWER('{p}evictions'))`), func(r *sql.Rows) error {
+		var table, engine string
+		err := r.Scan(&table, &engine)
+		x.When(err == nil, driver.Bad, "tables", table+" is kept by "+engine+", which has no transactions", "ALTER TABLE ... ENGINE=InnoDB")
+		return err
+	})
+	x.When(err != nil, driver.Warn, "tables", fmt.Sprintf("cannot be examined: %v", err), "")
+	x.Else("tables", fmt.Sprintf("%s*, version %d", sc.prefix, v))
 }
 
 var (

@@ -9,20 +9,26 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// boundTo opens a session of a strategy on which each lock has a connection.
-func boundTo(t *testing.T, params string) *boundSession {
+// boundTo is a store on which each lock has a connection.
+func boundTo(t *testing.T, params string) *bound { return openHere(t, params).(*bound) }
+
+// take takes a connection.
+func (b *bound) take(t *testing.T) *boundConn {
 	t.Helper()
-	return testkit.Session(t, openHere(t, "", params), 20*time.Second, nil).(*boundSession)
+	c, err := b.Take(limited(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // busy reports whether a statement of that connection is under way.
-func (s *boundSession) busy(ctx context.Context, t *testing.T, connection uint64) (is bool) {
+func (b *bound) busy(ctx context.Context, t *testing.T, connection uint64) (is bool) {
 	t.Helper()
 	text := statement("SELECT COUNT(*) > 0 FROM information_schema.processlist WHERE id = ? AND command <> 'Sleep'", connection)
-	if err := row(ctx, s.bound.work, text, &is); err != nil {
+	if err := row(ctx, b.work, text, &is); err != nil {
 		t.Fatal(err)
 	}
 	return is
@@ -34,30 +40,42 @@ func TestWaitingEnds(t *testing.T) {
 	for i, params := range []string{"strategy=getlock", "strategy=getlock&fence=off", "strategy=getlock&fence=off&names=plain"} {
 		t.Run(params, func(t *testing.T) {
 			t.Parallel()
-			ctx := testkit.Context(t)
-			name := fmt.Sprint("ending-", i)
-			testkit.Held(t, boundTo(t, params).Ticket(testkit.Request(name)))
-			s := boundTo(t, params)
+			ctx := limited(t)
+			r := request(fmt.Sprint("ending-", i))
+			b := boundTo(t, params)
+			s, _, err := b.Open(ctx, driver.SessionOptions{TTL: 20 * time.Second, Gone: func(string, error) {}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close(ctx)
+			if v, err := s.Ticket(r).Enqueue(ctx); err != nil || !v.Held {
+				t.Fatalf("%+v, %v", v, err)
+			}
 			for _, ends := range []bool{false, true} {
-				w := s.Ticket(testkit.Request(name)).(*boundTicket)
-				testkit.Entered(t, w)
-				connection := w.waiting // which the first answer has told
+				c := b.take(t)
+				if g, err := b.Try(ctx, c, r); err != nil || g.Held {
+					t.Fatalf("%+v, %v", g, err)
+				}
 				waiting, cancel := context.WithCancel(ctx)
-				ended := make(chan error, 1)
-				go func() { _, err := w.Wait(waiting); ended <- err }()
-				testkit.Eventually(t, "it waits", func() bool { return s.busy(ctx, t, connection) })
+				taken, ended := make(chan struct{}, 1), make(chan error, 1)
+				go func() {
+					_, err := b.Wait(waiting, c, r, func() { taken <- struct{}{} })
+					ended <- err
+				}()
+				await(t, "the answer that it is taken", taken)
+				connection := c.number
+				eventually(t, "it waits", func() bool { return b.busy(ctx, t, connection) })
 				cancel()
-				if err := <-ended; !errors.Is(err, context.Canceled) {
+				err := <-ended
+				if !errors.Is(err, context.Canceled) || !c.waits {
+					t.Fatalf("%v, waits: %t", err, c.waits)
+				}
+				c.waits = ends // MariaDB looks once a second whether the client is there
+				if err := b.Failed(waiting, c, r, true, err); !errors.Is(err, context.Canceled) {
 					t.Fatal(err)
 				}
-				if !ends {
-					w.waiting = 0 // MariaDB looks once a second whether the client is there
-				}
-				if err := w.Leave(ctx); err != nil && !errors.Is(err, driver.ErrGone) {
-					t.Fatal(err)
-				}
-				if ends {
-					testkit.Eventually(t, "it has ended", func() bool { return !s.busy(ctx, t, connection) })
+				if ends && b.busy(ctx, t, connection) {
+					eventually(t, "it has ended", func() bool { return !b.busy(ctx, t, connection) })
 				}
 			}
 		})
@@ -68,9 +86,9 @@ func TestWaitingEnds(t *testing.T) {
 // of it. What that client asks goes on.
 func TestWaitingOfAnother(t *testing.T) {
 	t.Parallel()
-	ctx := testkit.Context(t)
-	s := boundTo(t, "strategy=getlock")
-	hold, other := testkit.Must[*sql.Conn](t)(s.bound.kept.Conn(ctx)), testkit.Must[*sql.Conn](t)(s.bound.kept.Conn(ctx))
+	ctx := limited(t)
+	b := boundTo(t, "strategy=getlock")
+	hold, other := must[*sql.Conn](t)(b.kept.Conn(ctx)), must[*sql.Conn](t)(b.kept.Conn(ctx))
 	defer hold.Close()
 	defer other.Close()
 	var number uint64
@@ -89,10 +107,8 @@ func TestWaitingOfAnother(t *testing.T) {
 		}
 		got <- err
 	}()
-	testkit.Eventually(t, "it waits", func() bool { return s.busy(ctx, t, number) })
-	w := s.Ticket(testkit.Request("mine")).(*boundTicket)
-	w.waiting = number
-	w.endWaiting(ctx)
+	eventually(t, "it waits", func() bool { return b.busy(ctx, t, number) })
+	b.endWaiting(&boundConn{number: number, waits: true}, request("mine"))
 	if err := row(ctx, hold, "SELECT RELEASE_LOCK('another')", new(int)); err != nil {
 		t.Fatal(err)
 	}
@@ -101,19 +117,5 @@ func TestWaitingOfAnother(t *testing.T) {
 	}
 	if err := row(ctx, other, "SELECT RELEASE_LOCK('another')", new(int)); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// A connection that was given back belongs to the next request.
-func TestWaitingIsForgotten(t *testing.T) {
-	t.Parallel()
-	s := boundTo(t, "strategy=getlock")
-	r := testkit.Request("given-back")
-	testkit.Held(t, boundTo(t, "strategy=getlock").Ticket(r))
-	r.ID, r.NoWait = r.ID+"-try", true
-	w := s.Ticket(r).(*boundTicket)
-	testkit.Entered(t, w)
-	if w.conn != nil || w.waiting != 0 {
-		t.Errorf("connection %v, number %d, after a try that was refused", w.conn, w.waiting)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/driver/kit/pushqueue"
 )
 
 var _ pushqueue.Store[extra] = (*session)(nil)
@@ -133,7 +133,7 @@ func (t *table) enter(ctx context.Context, session string, mode int, r driver.Re
 }
 
 func (t *table) enterOnce(ctx context.Context, session string, mode int, r driver.Request) (a answer, err error) {
-	text := t.named("CALL {p}enter_1(?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	text := t.named("CALL {p}enter_2(?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		mode, r.Name, r.ID, session, r.Units, r.Capacity, r.Since.UnixMicro(), r.Owner, r.Value)
 	var seq sql.Null[uint64]
 	var capacity sql.NullInt64

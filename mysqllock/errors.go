@@ -10,7 +10,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/driver/kit/pushqueue"
 )
 
 // The server's error numbers that mean something to us.
@@ -21,9 +21,12 @@ const (
 	errNoDatabaseAccess   = 1044
 	errAccessDenied       = 1045
 	errNoDatabase         = 1049
+	errKeyExists          = 1061
+	errPrimaryKeyExists   = 1068
 	errNoTable            = 1146
 	errLockWait           = 1205
 	errDeadlock           = 1213
+	errProcedureExists    = 1304
 	errNoProcedure        = 1305
 	errHasChildren        = 1451
 )
@@ -67,6 +70,12 @@ func number(err error) uint16 {
 	return 0
 }
 
+// exists reports that what was to be made is there.
+func exists(err error) bool {
+	n := number(err)
+	return n == errProcedureExists || n == errKeyExists || n == errPrimaryKeyExists
+}
+
 // undone reports that the server has rolled the whole statement back by itself. A lock that
 // was not granted in time rolls back no more than the last step, and the procedures' own
 // handler the rest.
@@ -75,8 +84,8 @@ func undone(err error) bool {
 	return n == errDeadlock || n == errLockWait
 }
 
-// missing reports that the tables, or the procedures, are not there.
-func missing(err error) bool {
+// isMissing reports that the tables, or the procedures, are not there.
+func isMissing(err error) bool {
 	n := number(err)
 	return n == errNoTable || n == errNoProcedure
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"time"
 )
 
 // keptConn is one connection that is kept for one purpose, and made anew when it breaks. What
@@ -32,7 +33,7 @@ func (l *keptConn) do(ctx context.Context, fn func(*sql.Conn) error) error {
 	defer func() { <-l.turn }()
 	for stale := l.conn != nil; ; stale = false {
 		if l.conn == nil {
-			c, err := l.db.Conn(ctx)
+			c, err := connOf(ctx, l.db)
 			if err != nil {
 				return explain(ctx, err)
 			}
@@ -110,7 +111,7 @@ func onConn(ctx context.Context, p *pool, fn func(*sql.Conn) error) error {
 	}
 	defer done()
 	for again := true; ; again = false {
-		c, err := p.Conn(ctx)
+		c, err := connOf(ctx, p.DB)
 		if err != nil {
 			return explain(ctx, err)
 		}
@@ -126,16 +127,20 @@ func onConn(ctx context.Context, p *pool, fn func(*sql.Conn) error) error {
 }
 
 // discard closes a connection instead of giving it back: the pool drops one that its user
-// calls bad.
+// calls bad. Apart: database/sql waits for ever for one on which the library has panicked.
 func discard(c *sql.Conn) {
-	_ = c.Raw(func(any) error { return sqldriver.ErrBadConn })
-	_ = c.Close()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		defer func() { _ = recover() }() // of the user's pool: it was told
+		_ = c.Raw(func(any) error { return sqldriver.ErrBadConn })
+		_ = c.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(discardMost):
+	}
 }
 
-// hangUp closes a connection on which a statement is under way whose answer is not wanted any more.
-func hangUp(c *sql.Conn) {
-	_ = c.Raw(func(conn any) error {
-		_ = conn.(sqldriver.Conn).Close() // what it says does not matter any more
-		return nil
-	})
-}
+// discardMost is more than it takes to say goodbye on a socket.
+const discardMost = 250 * time.Millisecond

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/connlock"
 )
 
 // List reads a queue. Entries of sessions that have expired are left out, although they
@@ -37,7 +38,7 @@ func (t *table) List(ctx context.Context, name string, limit int) ([]driver.Entr
 		list = append(list, e)
 		return err
 	})
-	if missing(err) {
+	if isMissing(err) {
 		return nil, nil // dropped a moment ago
 	}
 	return list, err
@@ -85,36 +86,27 @@ var (
 	_ driver.Migrator = (*table)(nil)
 )
 
-// noteMost is how long List waits for the record of a holder, which is made a moment after it was
-// granted. Other programs that use the same lock make none.
-const noteMost = time.Second
-
-// List tells the holder. The waiters are known to the server alone.
-func (b *bound) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
+// List tells the holder, and waits for its record, which is made a moment after it was granted. The
+// waiters are known to the server alone.
+func (b *bound) List(ctx context.Context, name string, limit int) (list []driver.Entry, err error) {
 	if err := b.ready(ctx); err != nil {
 		return nil, err
 	}
-	for began := time.Now(); ; {
+	err = connlock.Recorded(ctx, func() (unrecorded bool, err error) {
 		e, recorded, err := b.look(ctx, name)
-		switch {
-		case err != nil || e == nil:
-			return nil, err
-		case recorded, b.opts.NoFence, time.Since(began) > noteMost:
-			return []driver.Entry{*e}, nil
+		if list = nil; e != nil {
+			list = []driver.Entry{*e}
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(noteAfter / 2):
-		}
-	}
+		return e != nil && !recorded && !b.opts.NoFence, err
+	})
+	return list, err
 }
 
 // look looks once. A record of another connection than the one that holds is of an earlier holder.
 // (If it is the same connection that holds again, it is shown for the few milliseconds until the
 // next record.)
 func (b *bound) look(ctx context.Context, name string) (e *driver.Entry, recorded bool, err error) {
-	is, connection, err := b.lock.used(ctx, name)
+	is, connection, err := b.used(ctx, name)
 	if err != nil || !is {
 		return nil, false, err
 	}
@@ -150,7 +142,7 @@ func (t *table) Evict(ctx context.Context, name, id, note string) (err error) {
 	case note == "":
 		there, err = t.leave(ctx, t.work, name, id, "NULL")
 	default:
-		text := t.named("CALL {p}evict_1(?, ?, ?, ?)", name, id, note, t.opts.Retention.Microseconds())
+		text := t.named("CALL {p}evict_2(?, ?, ?, ?)", name, id, note, t.opts.Retention.Microseconds())
 		err = row(ctx, t.work, text, &there)
 	}
 	if err == nil && !there {
@@ -165,7 +157,7 @@ func (t *table) LastEviction(ctx context.Context, name string) (note string, err
 		return "", err
 	}
 	text := t.named("SELECT COALESCE((SELECT note FROM {p}evictions WHERE name = ?), '')", name)
-	if err = row(ctx, t.work, text, &note); missing(err) {
+	if err = row(ctx, t.work, text, &note); isMissing(err) {
 		return "", nil // dropped a moment ago
 	}
 	return note, err

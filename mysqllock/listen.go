@@ -150,7 +150,7 @@ func (s *session) listen(ctx context.Context, l *listener) error {
 	if l.wakeup != "" {
 		wakeup = expression(literal(l.wakeup))
 	}
-	text := s.table.named("CALL {p}listen_1(?, ?, ?, ?, ?, ?, ?, ?)",
+	text := s.table.named("CALL {p}listen_2(?, ?, ?, ?, ?, ?, ?, ?)",
 		s.id, grants, l.rank, l.still, most.Microseconds(), atWakeups, wakeup, min(l.first, most).Microseconds())
 	stale, found, whole := false, false, false
 	granted := map[string]uint64{}

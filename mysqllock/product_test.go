@@ -1,40 +1,10 @@
-package mysqllock_test
+package mysqllock
 
 import (
-	"errors"
-	"strings"
 	"testing"
 
-	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/backends"
-	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/internal/testkit/sqlkit"
-	"github.com/hasplock/hasp/mysqllock"
+	"github.com/hasplock/hasp/driver/kit/doctor"
 )
-
-// A real server with other words for its version: what cannot run hasp's procedures is refused at
-// the first use, and named; getlock without tables has none, and the doctor says that it was never
-// run there. The control is the same server with its own version.
-func TestProducts(t *testing.T) {
-	t.Parallel()
-	for version, want := range map[string]string{"8.0.11-TiDB-v8.5.1": "TiDB", "8.0.40-Vitess": "Vitess", "10.11.6-MariaDB": ""} {
-		m := backends.StartMariaDB(t, backends.MariaDBOptions{Config: []string{"version=" + version}})
-		base := sqlkit.MariaDBStore(t, m)
-		for _, strategy := range []string{"table", "getlock"} {
-			l, err := client(t, sqlkit.With(base, "strategy="+strategy)).Mutex("a").Lock(ctx(t))
-			if want == "" && err == nil {
-				testkit.Release(t, l)
-			} else if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s, %s: %v", version, strategy, err)
-			}
-		}
-		bare := sqlkit.With(base, "strategy=getlock", "fence=off")
-		testkit.Release(t, testkit.Lock(t, client(t, bare), "a"))
-		if all := findings(t, bare); told(all, driver.Warn, "product", want) != (want != "") {
-			t.Errorf("%s: %+v", version, all)
-		}
-	}
-}
 
 // Each sign has its product.
 func TestProductSigns(t *testing.T) {
@@ -42,8 +12,8 @@ func TestProductSigns(t *testing.T) {
 		"8.0.11-TiDB-v7.5.2-serverless": "TiDB", "5.7.25-TiDB-v3.0.3": "TiDB", "8.0.23-vitess": "Vitess (PlanetScale)",
 		"8.0.32 aurora_version:3.05.2": "Aurora MySQL", "8.4.11 aurora_version:": "", "11.8.9-MariaDB-ubu2404": "", "5.5.5-10.6.12-MariaDB-1:10.6.12+maria~ubu2004": "", "8.0.35-27": "",
 	} {
-		if p := mysqllock.Product(said); p != want {
-			t.Errorf("%q: %q, want %q", said, p, want)
+		if p, _ := doctor.Recognise(products, said); p.Name != want {
+			t.Errorf("%q: %q, want %q", said, p.Name, want)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (t *table) claim(ctx context.Context, first bool) ([]string, error) {
 	if first {
 		p = 1
 	}
-	err := onConn(ctx, t.work, func(c *sql.Conn) error { return row(ctx, c, t.named("CALL {p}claim_1(?)", p), &ids) })
+	err := onConn(ctx, t.work, func(c *sql.Conn) error { return row(ctx, c, t.named("CALL {p}claim_2(?)", p), &ids) })
 	return strings.Fields(ids), err
 }
 
@@ -112,7 +112,7 @@ const (
 func (s *store) sweep(ctx context.Context, q querier) {
 	ctx, cancel := context.WithTimeout(ctx, sweepMost)
 	defer cancel()
-	_, _ = run(ctx, q, s.named("CALL {p}sweep_1(?)", s.opts.Retention.Microseconds()))
+	_, _ = run(ctx, q, s.named("CALL {p}sweep_2(?)", s.opts.Retention.Microseconds()))
 }
 
 // sweepEvery is how often a process asks whether it is due, with the strategies whose renewals

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"time"
 
-	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/driver/kit/pushqueue"
 )
 
 // KeepAlive renews the session on a separate connection. The answer also tells whether the
@@ -23,7 +23,7 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	var entries int64
 	var seqs, server, wakeup uint64
 	err = s.renewal.do(ctx, func(c *sql.Conn) error {
-		text := s.table.named("CALL {p}renew_1(?, ?)", s.id, s.Options.TTL.Microseconds())
+		text := s.table.named("CALL {p}renew_2(?, ?)", s.id, s.Options.TTL.Microseconds())
 		err := row(ctx, c, text, &there, &entries, &seqs, &stale, &untidy, &server, &wakeup)
 		if err != nil || !there {
 			return err

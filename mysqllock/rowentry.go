@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// rowEntries are the entries of a session that are in the rows of their names, as schema/1.sql
+// rowEntries are the entries of a session that are in the rows of their names, as schema/2.sql
 // says: an entry alone in its queue is made by one UPDATE, and removed by another. Another client
 // that wants that name moves it to the table of entries, at any moment, and the entry's own client
 // is not told: so what does not find it in the row looks there.
@@ -86,14 +86,15 @@ func (r *rowEntries) lost(t *ticket) {
 }
 
 // enterRow makes the entry in the row of its name if there is no other. Seq is 0 if it was not
-// made: because there is one, or no such row, or no session any more, which enter then says. A
+// made: because there is one, or no such row, or no session any more, or the server is read-only,
+// which enter then says. A
 // session that has expired, or whose row was removed, would get a lock that others do not see: no
 // entry is there without its session. The row is locked by the statement that draws Seq.
 func (s *session) enterRow(ctx context.Context, t *ticket) (seq uint64, err error) {
 	r := t.Request
 	text := s.table.named(`UPDATE {p}names SET seq = LAST_INSERT_ID(GREATEST(seq + 1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))),
 		state = 1, h_id = ?, h_session = ?, h_units = ?, h_capacity = ?, h_since = ?, h_edition = 0, h_owner = ?, h_value = ?
-		WHERE name = ? AND state = 0 AND EXISTS (SELECT 1 FROM {p}sessions WHERE id = ? AND expires > UTC_TIMESTAMP(6))`,
+		WHERE name = ? AND state = 0 AND {writable} AND EXISTS (SELECT 1 FROM {p}sessions WHERE id = ? AND expires > UTC_TIMESTAMP(6))`,
 		r.ID, s.id, r.Units, r.Capacity, r.Since.UnixMicro(), r.Owner, r.Value, r.Name, s.id)
 	n, last, err := change(ctx, s.table.work, text)
 	if n > 0 {
@@ -116,7 +117,7 @@ func (s *session) leaveRow(ctx context.Context, t *ticket) (there bool, err erro
 	}
 	n, err := run(ctx, s.table.work, s.table.named("UPDATE {p}names SET state = 0 WHERE name = ? AND state = 1 AND h_id = ? AND h_session = ?", t.Request.Name, t.Request.ID, s.id))
 	switch {
-	case missing(err):
+	case isMissing(err):
 		return false, nil
 	case err == nil && n == 0: // others want the name
 		s.rows.note(t, false)

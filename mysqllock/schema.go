@@ -6,22 +6,25 @@ import (
 	_ "embed" // the migrations
 	"errors"
 	"fmt"
-	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/hasplock/hasp/driver"
 )
 
-//go:embed schema/1.sql
-var version1 string
+//go:embed schema/2.sql
+var version2 string
+
+// oldest is the version that the first step makes, of nothing. Older tables are refused.
+const oldest = 2
 
 // migrations are the steps from one version to the next, in the form of MySQL's shell but
-// for the delimiter. A step is never changed once it is released: there are databases that have
-// it. A step may be applied twice, since MySQL commits each of its statements by itself and it may
-// be interrupted. The procedures' names end in their version, so that clients of two versions work
-// side by side.
-var migrations = []string{version1}
+// for the delimiter. A step is never changed: there are databases that have it (TestStepsStay). It
+// may be applied twice, since MySQL commits each of its statements by itself and it may be
+// interrupted, and for what is missing. The procedures' names end in their version, so that clients
+// of two versions work side by side.
+var migrations = []string{version2}
 
 // separator ends a statement in the migrations, since the procedures have semicolons.
 const separator = "\n//\n"
@@ -34,14 +37,27 @@ type schema struct {
 	steps  []string // migrations; others in tests
 
 	// broken is set when something was missing that the version promises, because it was
-	// dropped: every step is applied anew.
+	// dropped, and by `hasp migrate`: all that there is to be is looked for.
 	broken atomic.Bool
 }
 
-// named puts the prefix into a text, and what a procedure shares with our own statements.
+// named puts the prefix into a text, and what procedures share with each other or with our own
+// statements. read_only is a number in some servers, and one of several words in others.
 func (s *schema) named(text string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(text, "{token}", makesToken), "{p}", s.prefix)
+	text = strings.NewReplacer("{token}", makesToken,
+		"{writable}", "CAST(@@GLOBAL.read_only AS CHAR) IN ('0', 'OFF')",
+		"{demand writable}", `IF CAST(@@GLOBAL.read_only AS CHAR) NOT IN ('0', 'OFF') THEN
+    SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'the server is running with read_only: another may have taken over';
+  END IF`).Replace(text)
+	return strings.ReplaceAll(text, "{p}", s.prefix)
 }
+
+// latest is the version of the tables that this driver needs.
+func (s *schema) latest() int { return oldest - 1 + len(s.steps) }
+
+// anew is the cure where the tables cannot be used, and must not be made beside others: two clients
+// would lock in two sets of tables.
+const anew = "stop the clients, drop hasp's tables, and run `hasp migrate`"
 
 // text has the script that Schema prints.
 func (s *schema) text() string {
@@ -60,11 +76,7 @@ func (s *schema) version(ctx context.Context, q querier) (v int, err error) {
 // ready makes sure of the schema before the first use.
 func (s *schema) ready(ctx context.Context) error {
 	v, err := s.version(ctx, s.db)
-	again := false
-	if err == nil && v == len(s.steps) && s.broken.Load() {
-		again, err = s.lacks(ctx, s.db)
-	}
-	if err == nil && (v < len(s.steps) || again) && !s.never {
+	if err == nil && (v < s.latest() || v == s.latest() && s.broken.Load()) && !s.never {
 		_, v, err = s.migrate(ctx)
 	}
 	switch {
@@ -72,22 +84,31 @@ func (s *schema) ready(ctx context.Context) error {
 		return fmt.Errorf("%w; an administrator can create the tables with `hasp migrate`, or with what `hasp migrate --print` prints, and grant SELECT, INSERT, UPDATE, DELETE and EXECUTE", err)
 	case err != nil:
 		return err
-	case v < len(s.steps):
-		return fmt.Errorf("%w: the tables %s* have version %d, and %d is needed: run `hasp migrate`", driver.ErrRefused, s.prefix, v, len(s.steps))
-	case v > len(s.steps):
+	case 0 < v && v < oldest:
+		return s.tooOld(v)
+	case v < s.latest():
+		return fmt.Errorf("%w: the tables %s* have version %d, and %d is needed: run `hasp migrate`", driver.ErrRefused, s.prefix, v, s.latest())
+	case v > s.latest():
 		return s.tooNew(v)
 	}
 	return nil
 }
 
 func (s *schema) tooNew(v int) error {
-	return fmt.Errorf("%w: the tables %s* have version %d, and this hasp knows %d: use a newer one", driver.ErrInvalid, s.prefix, v, len(s.steps))
+	return driver.OtherFormat("the set of tables "+s.prefix+"*", v, s.latest(), "the tables and procedures")
+}
+
+func (s *schema) tooOld(v int) error {
+	return fmt.Errorf("%w: the tables %s* have version %d, which this hasp (%d) cannot bring up to date: %s", driver.ErrInvalid, s.prefix, v, s.latest(), anew)
 }
 
 // migrate applies what is missing, on one connection, which has the lock against others that do
 // the same, and the mode in which the procedures are stored.
 func (s *schema) migrate(ctx context.Context) (from, to int, err error) {
-	c, err := s.db.Conn(ctx)
+	if whole, err := s.whole(ctx); whole || err != nil {
+		return s.latest(), s.latest(), err
+	}
+	c, err := connOf(ctx, s.db)
 	if err != nil {
 		return 0, 0, explain(ctx, err)
 	}
@@ -100,60 +121,78 @@ func (s *schema) migrate(ctx context.Context) (from, to int, err error) {
 	if from, err = s.version(ctx, c); err != nil {
 		return 0, 0, err
 	}
-	if from > len(s.steps) {
-		return from, from, s.tooNew(from)
+	texts, err := s.wanted(ctx, c, from) // looked at under the lock: who had it before us may have made all
+	if err != nil {
+		return from, from, err
 	}
-	steps := s.steps[from:]
-	if s.broken.Load() { // looked at under the lock: who had it before us may have made all
-		again, err := s.lacks(ctx, c)
-		if err != nil {
-			return from, from, err
+	for _, text := range texts {
+		if strings.Contains(text, "DROP PROCEDURE") {
+			continue // for who applies the step by hand: others may be calling it, and the text is the same
 		}
-		if again {
-			steps = s.steps
-		}
-	}
-	for _, step := range steps {
-		for text := range strings.SplitSeq(step, separator) {
-			if strings.TrimSpace(text) == "" {
-				continue
-			}
-			if _, err := run(ctx, c, s.named(text)); err != nil {
-				return from, from, fmt.Errorf("creating the tables %s*: %w", s.prefix, err)
-			}
+		if _, err := run(ctx, c, text); err != nil && !exists(err) {
+			return from, from, fmt.Errorf("creating the tables %s*: %w", s.prefix, err)
 		}
 	}
 	s.broken.Store(false)
-	return from, len(s.steps), nil
+	return from, s.latest(), nil
 }
 
-// lacks reports whether one of the tables and procedures is not there, and notes if none is
-// missing. A client that met a gap may have come while another, or an administrator, applied the
-// steps, which drop each procedure before they make it. If it made all anew because of that, it
-// would have others meet a gap; or be refused for as long as it lives, where it may not create
-// anything.
-func (s *schema) lacks(ctx context.Context, q querier) (bool, error) {
-	makes := regexp.MustCompile(`(?m)^CREATE (?:TABLE IF NOT EXISTS|PROCEDURE) (\w+)`) // here, and not at the start of every program
-	missing := map[string]bool{}
-	for _, m := range makes.FindAllStringSubmatch(s.named(strings.Join(s.steps, "")), -1) {
-		missing[strings.ToLower(m[1])] = true // some servers keep the names of tables so
+// whole reports whether all is there where something seemed to be missing. A client that met a gap
+// may have come while an administrator applied the steps by hand, which drop each procedure before
+// they make it. It would be refused for as long as it lives, where it may not create anything.
+func (s *schema) whole(ctx context.Context) (bool, error) {
+	if !s.broken.Load() {
+		return false, nil
 	}
-	err := each(ctx, q, `SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()
-		UNION ALL SELECT routine_name FROM information_schema.routines WHERE routine_schema = DATABASE()`, func(r *sql.Rows) error {
-		var name string
-		err := r.Scan(&name)
-		delete(missing, strings.ToLower(name))
-		return err
-	})
-	if err == nil && len(missing) == 0 {
-		s.broken.Store(false)
+	v, err := s.version(ctx, s.db)
+	if err != nil || v != s.latest() {
+		return false, err
 	}
-	return len(missing) > 0, err
+	m, err := s.lacks(ctx, s.db)
+	if err != nil || !m.none() {
+		return false, err
+	}
+	s.broken.Store(false)
+	return true, nil
+}
+
+// wanted are the statements that make the latest version of this one.
+func (s *schema) wanted(ctx context.Context, q querier, from int) (texts []string, err error) {
+	steps := s.steps
+	switch broken := s.broken.Load(); {
+	case from > s.latest():
+		return nil, s.tooNew(from)
+	case 0 < from && from < oldest:
+		return nil, s.tooOld(from)
+	case from > 0 && !broken:
+		steps = s.steps[from-oldest+1:]
+	default:
+		m, err := s.lacks(ctx, q)
+		switch {
+		case err != nil:
+			return nil, err
+		case m.version1:
+			return nil, s.tooOld(1)
+		case m.some && (from > 0 || slices.Contains(m.tables, strings.ToLower(s.prefix)+"schema")): // else it was interrupted
+			return nil, fmt.Errorf("%w: of hasp's tables some are there, and not %s: %s", driver.ErrInvalid, strings.Join(m.tables, ", "), anew)
+		case from == s.latest() && m.none():
+			return nil, nil
+		}
+		texts = m.keys
+	}
+	for _, step := range steps {
+		for text := range strings.SplitSeq(step, separator) {
+			if strings.TrimSpace(text) != "" {
+				texts = append(texts, s.named(text))
+			}
+		}
+	}
+	return texts, nil
 }
 
 // alone takes the lock against other clients that migrate, or goes on without it where a cluster
-// does not allow it (pxc_strict_mode). Two that migrate at once there may fail to make a procedure
-// that the other has just made; each step may be applied again.
+// does not allow it (pxc_strict_mode). On any other cluster it is its node's, and clients of two nodes
+// may migrate at once: each makes what the other has not made yet, and drops nothing.
 func alone(ctx context.Context, c *sql.Conn, name string) error {
 	var got sql.NullInt64
 	err := row(ctx, c, "SELECT GET_LOCK("+name+", 60)", &got)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/driver/kit/pushqueue"
 )
 
 // session is a client's row in the table of sessions, and what the client knows of its
@@ -50,8 +50,6 @@ type (
 	}
 )
 
-var errSessionClosed = pushqueue.ErrClosed
-
 func newSession(t *table, o driver.SessionOptions) *session {
 	s := &session{
 		table: t, id: strings.ToLower(cryptorand.Text()),
@@ -72,7 +70,7 @@ func newSession(t *table, o driver.SessionOptions) *session {
 func (s *session) Close(ctx context.Context) error {
 	s.End() // and with it the listening
 	err := s.table.endSession(ctx, s.table.work, s.id)
-	if err != nil && !missing(err) { // what is missing is removed
+	if err != nil && !isMissing(err) { // what is missing is removed
 		go s.disconnect()
 		return err
 	}

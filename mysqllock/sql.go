@@ -59,7 +59,7 @@ func statement(text string, args ...any) string {
 }
 
 // deadlocks is how often a statement is repeated that the server has rolled back in favour
-// of another. The locks of hasp's own statements nearly never form a circle (schema/1.sql); another
+// of another. The locks of hasp's own statements nearly never form a circle (schema/2.sql); another
 // program's transaction on our tables, or a conflict between Galera's nodes, can.
 const deadlocks = 8
 
@@ -84,7 +84,8 @@ func each(ctx context.Context, q querier, text string, scan func(*sql.Rows) erro
 	return repeat(ctx, func() error { return once(ctx, q, text, scan) })
 }
 
-func once(ctx context.Context, q querier, text string, scan func(*sql.Rows) error) error {
+func once(ctx context.Context, q querier, text string, scan func(*sql.Rows) error) (err error) {
+	defer caught(&err)
 	done, err := turn(ctx, q)
 	if err != nil {
 		return err
@@ -125,7 +126,8 @@ func run(ctx context.Context, q querier, text string) (n int64, err error) {
 
 // change is run, and returns the statement's LAST_INSERT_ID as well.
 func change(ctx context.Context, q querier, text string) (n int64, last uint64, err error) {
-	err = repeat(ctx, func() error {
+	err = repeat(ctx, func() (err error) {
+		defer caught(&err)
 		done, err := turn(ctx, q)
 		if err != nil {
 			return err

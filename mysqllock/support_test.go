@@ -1,101 +1,82 @@
-package mysqllock_test
+package mysqllock
 
 import (
 	"context"
-	"database/sql"
-	"errors"
-	"fmt"
 	"net/url"
+	"os"
 	"testing"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql" // for pool
-
-	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/internal/backends"
-	"github.com/hasplock/hasp/internal/naivelock"
-	"github.com/hasplock/hasp/internal/testkit"
-	"github.com/hasplock/hasp/internal/testkit/sqlkit"
-	_ "github.com/hasplock/hasp/mysqllock"
+	"github.com/hasplock/hasp/driver"
 )
 
-// T is the TTL of clients whose leases are to expire, lasting of those that must be renewed
-// to last through a test, and calm of those whose leases are to last on a busy
-// machine. slack is how long is waited for what must come.
-const (
-	T       = 2 * time.Second
-	lasting = 6 * time.Second
-	calm    = 20 * time.Second
-	slack   = testkit.Patience
-)
+// patience is how long is waited for what must come.
+const patience = 40 * time.Second
 
-// serverURL is MariaDB, or the server that HASP_TEST_MYSQL_URL names.
-func serverURL(t testing.TB) string {
-	if u := sqlkit.OtherMySQL(); u != "" {
-		return u
+// serverURL is the server that EXAMPLE_STORE names, for tests that must look inside a store or a
+// connection. A module's tests start no servers: tests/mysqllock/details has one, and runs these.
+func serverURL(t *testing.T, params string) string {
+	t.Helper()
+	server := os.Getenv("EXAMPLE_STORE")
+	if server == "" {
+		t.Skip("tests/mysqllock/details runs it")
 	}
-	return sqlkit.MariaDBStore(t, backends.SharedMariaDB(t))
+	return server + "?" + params
 }
 
-// byHand is the control: a naive lock, whose holder still trusts it.
-func byHand(t testing.TB, db *sql.DB, name string) *naivelock.Lease {
+// openHere opens a store of that server.
+func openHere(t *testing.T, params string) driver.Backend {
 	t.Helper()
-	return naivelock.Hold(ctx(t), t, db, name, T)
-}
-
-// number is the first column of the first row.
-func number(t testing.TB, db *sql.DB, text string) (n int64) {
-	t.Helper()
-	if err := db.QueryRow(text).Scan(&n); err != nil {
-		t.Fatalf("%.100s: %v", text, err)
+	u, err := url.Parse(serverURL(t, params))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return n
+	b, err := openURL(limited(t), u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
 }
 
-func client(t testing.TB, storeURL string, opts ...hasp.Option) *hasp.Client {
-	t.Helper()
-	return testkit.Client(t, storeURL, append([]hasp.Option{hasp.WithTTL(calm)}, opts...)...)
-}
-
-func ctx(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*slack)
+// limited is a context that ends long after a correct test is done.
+func limited(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// noted is the server's number of the connection that has a lock of the strategy getlock. It is
-// recorded a moment after the grant, on a busy machine later than Inspect waits for it.
-func noted(t testing.TB, db *sql.DB, l *hasp.Lease) (connection int64) {
-	t.Helper()
-	text := fmt.Sprintf("SELECT connection FROM locks.hasp_bound WHERE name = '%s' AND id = '%s'", l.Name(), l.ID())
-	testkit.Until(t, "the record of "+l.Name(), func() error { return db.QueryRow(text).Scan(&connection) })
-	return connection
+func request(name string) driver.Request {
+	return driver.Request{Name: name, ID: name + "-id", Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()}
 }
 
-// outlasts demands that a lease outlasts its TTL. One that a busy machine has not renewed in time
-// says nothing: then it is tried again with twice the TTL, three times in all.
-func outlasts(t testing.TB, hold func(ttl time.Duration) *hasp.Lease) {
+// eventually polls for a condition, and fails the test if it does not come.
+func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for try, ttl := 1, lasting; ; try, ttl = try+1, 2*ttl {
-		l := hold(ttl)
-		time.Sleep(ttl + T)
-		if l.Held() {
-			return
-		}
-		var lost *hasp.LostError
-		if try == 3 || !errors.As(l.Err(), &lost) || lost.Reason != hasp.ReasonExpired {
-			t.Errorf("lost, try %d: %v", try, l.Err())
-			return
+	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %s without success for: %s", patience, what)
 		}
 	}
 }
 
-// through leads a URL over another address.
-func through(storeURL, addr string) string {
-	u, err := url.Parse(storeURL)
-	if err != nil {
-		panic(err)
+// await receives a value that must come.
+func await[V any](t *testing.T, what string, from <-chan V) (v V) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(patience):
+		t.Fatalf("waited %s without success for: %s", patience, what)
 	}
-	u.Host = addr
-	return u.String()
+	return v
+}
+
+func must[V any](t *testing.T) func(V, error) V {
+	return func(v V, err error) V {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 }

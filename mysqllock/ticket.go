@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/driver/kit/pushqueue"
 )
 
 // errForgotten is the answer to a Leave that finds nothing, after one that was not answered, if
@@ -50,7 +50,7 @@ func (s *session) Leave(ctx context.Context, t *ticket, again bool) error {
 // Publish replaces the value of the entry. One whose answer was lost may still wait at the
 // server, or in the network, while a later one is confirmed.
 //
-// That nothing was replaced means that there is no entry: no other client publishes under this id,
+// That nothing was replaced means that there is no entry that holds: no other client publishes under this id,
 // and a number is used once.
 func (s *session) Publish(ctx context.Context, t *ticket, value []byte, number uint64) (there bool, err error) {
 	st := s.table
@@ -60,7 +60,7 @@ func (s *session) Publish(ctx context.Context, t *ticket, value []byte, number u
 			value, number, t.Request.Name, t.Request.ID, s.id, number))
 	}
 	if err == nil && n == 0 {
-		n, err = run(ctx, st.work, st.named("UPDATE {p}entries SET value = ?, edition = ? WHERE name = ? AND id = ? AND session = ? AND edition < ?",
+		n, err = run(ctx, st.work, st.named("UPDATE {p}entries SET value = ?, edition = ? WHERE name = ? AND id = ? AND session = ? AND granted IS NOT NULL AND edition < ?",
 			value, number, t.Request.Name, t.Request.ID, s.id, number))
 	}
 	return n > 0, st.gone(err)
@@ -71,7 +71,7 @@ func (s *session) Publish(ctx context.Context, t *ticket, value []byte, number u
 func (s *session) Downgrade(ctx context.Context, t *ticket, units int64) (there bool, err error) {
 	st := s.table
 	var wakeup sql.Null[uint64]
-	err = row(ctx, st.work, st.named("CALL {p}downgrade_1(?, ?, ?, ?)", t.Request.Name, t.Request.ID, units, s.id), &there, &wakeup)
+	err = row(ctx, st.work, st.named("CALL {p}downgrade_2(?, ?, ?, ?)", t.Request.Name, t.Request.ID, units, s.id), &there, &wakeup)
 	s.wakeups.wake(wakeup)
 	return there, st.gone(err)
 }
@@ -80,7 +80,7 @@ func (s *session) Downgrade(ctx context.Context, t *ticket, units int64) (there 
 func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (pushqueue.Answer, error) {
 	r := t.Request
 	said, edition := 0, uint64(0)
-	text := s.table.named("CALL {p}adopt_1(?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	text := s.table.named("CALL {p}adopt_2(?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		r.Name, id, seq, r.ID, s.id, r.Units, r.Capacity, r.Since.UnixMicro(), r.Owner)
 	if err := row(ctx, s.table.work, text, &said, &edition); err != nil {
 		return pushqueue.Answer{}, s.table.gone(err)
@@ -107,7 +107,7 @@ func (s *session) leave(ctx context.Context, q querier, name, id string) (there 
 func (s *session) depart(ctx context.Context, q querier, name, id string, low expression) (there bool, server uint64, wakeup sql.Null[uint64], err error) {
 	var seq sql.Null[uint64]
 	var granted sql.NullString
-	err = row(ctx, q, s.table.named("CALL {p}leave_1(?, ?, ?, ?, ?)", name, id, s.id, s.id, low), &there, &server, &wakeup, &granted, &seq)
+	err = row(ctx, q, s.table.named("CALL {p}leave_2(?, ?, ?, ?, ?)", name, id, s.id, s.id, low), &there, &server, &wakeup, &granted, &seq)
 	if granted.Valid {
 		s.Granted(granted.String, seq.V)
 	}
@@ -118,6 +118,6 @@ func (s *session) depart(ctx context.Context, q querier, name, id string, low ex
 // release: who waits at it finds out when that session ends, or was due to be renewed, or is
 // renewed.
 func (t *table) leave(ctx context.Context, q querier, name, id string, of expression) (there bool, err error) {
-	err = row(ctx, q, t.named("CALL {p}leave_1(?, ?, ?, NULL, NULL)", name, id, of), &there, new(uint64), new(any), new(any), new(any))
+	err = row(ctx, q, t.named("CALL {p}leave_2(?, ?, ?, NULL, NULL)", name, id, of), &there, new(uint64), new(any), new(any), new(any))
 	return there, err
 }

@@ -1,13 +1,10 @@
 package mysqllock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // What makes a token is read when the lock is held: a holder that came while the statement waited
@@ -15,9 +12,8 @@ import (
 // reads it first.
 func TestBlockIsReadUnderLock(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
-	defer cancel()
-	b := openHere(t, "", "strategy=getlock&prefix=readlate_").(*bound)
+	ctx := limited(t)
+	b := openHere(t, "strategy=getlock&prefix=readlate_").(*bound)
 	if err := b.fit(ctx); err != nil { // makes the tables
 		t.Fatal(err)
 	}
@@ -54,7 +50,7 @@ func TestBlockIsReadUnderLock(t *testing.T) {
 			}
 			answer <- said
 		}()
-		testkit.Eventually(t, "it waits for the lock", func() bool {
+		eventually(t, "it waits for the lock", func() bool {
 			n := 0
 			err := row(ctx, b.work, "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock' AND info LIKE '%''readlate''%'", &n)
 			return err == nil && n == 1
@@ -83,23 +79,22 @@ func TestBlockIsReadUnderLock(t *testing.T) {
 // taken, or free.
 func TestInterruptedRequest(t *testing.T) {
 	t.Parallel()
-	ctx := testkit.Context(t)
-	b := openHere(t, "", "strategy=getlock&prefix=interrupted_").(*bound)
-	g := b.lock
+	ctx := limited(t)
+	b := openHere(t, "strategy=getlock&prefix=request_").(*bound)
 	if err := b.fit(ctx); err != nil { // makes the tables
 		t.Fatal(err)
 	}
 	const none = expression("NULL") // to this name, too, the answer is NULL
-	for _, request := range []string{
-		statement(bareRequest, none, 0), g.named(tryingRequest, none), g.named(waitingRequest, none, 0),
+	for _, text := range []string{
+		statement(bareRequest, none, 0), b.named(tryingRequest, none), b.named(waitingRequest, none, 0),
 	} {
-		c, err := b.kept.Conn(ctx)
+		c, err := b.Take(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
-		if p, err := g.request(ctx, c, request, false); !errors.Is(err, errInterrupted) || p.got {
-			t.Errorf("%s: %+v, %v", request, p, err)
+		defer b.Drop(c)
+		if g, err := b.request(ctx, c, request("interrupted"), text, 0, nil); !errors.Is(err, errInterrupted) || g.Held {
+			t.Errorf("%s: %+v, %v", text, g, err)
 		}
 	}
 }

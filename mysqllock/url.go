@@ -197,6 +197,13 @@ func loopback(host string) bool {
 // connect makes the pools. Nothing is sent yet.
 func connect(cfg *mysql.Config, o Options) (pools, error) {
 	p := pools{label: "mysql://" + strings.ReplaceAll(cfg.Addr, "/", "%2F") + "/" + cfg.DBName, own: true}
+	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		s, err := (&net.Dialer{Timeout: cfg.Timeout}).DialContext(ctx, network, addr)
+		if err == nil {
+			dialed(ctx, s)
+		}
+		return s, err
+	}
 	c, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return p, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
@@ -212,10 +219,10 @@ func connect(cfg *mysql.Config, o Options) (pools, error) {
 	// A held lock's connection is silent between two renewals, however long they are.
 	bound := cfg.Clone()
 	bound.Params["wait_timeout"] = "86400"
-	if p.monitors, err = newConnMonitors(bound); err != nil {
+	if c, err = mysql.NewConnector(bound); err != nil {
 		return p, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
-	p.kept = sql.OpenDB(p.monitors)
+	p.kept = sql.OpenDB(connector{c, bound})
 	limit(db, defaultConnections)
 	limit(p.kept, o.Connections)
 	return p, nil
@@ -233,11 +240,14 @@ func (c connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	most := 2 * c.cfg.Timeout
 	short, cancel := context.WithTimeoutCause(ctx, most, errSilent)
 	defer cancel()
-	made, err := c.Connector.Connect(short)
-	if err != nil && context.Cause(short) == errSilent {
+	made, err := guarded(short, c.Connector)
+	switch {
+	case err != nil && context.Cause(short) == errSilent:
 		return nil, fmt.Errorf("%s did not let us in within %s: is it the port of a MySQL server, and does it have connections left?", c.cfg.Addr, most)
+	case err != nil:
+		return nil, err
 	}
-	return made, err
+	return made, nil
 }
 
 func limit(db *sql.DB, connections int) {

@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/internal/metering"
+	"github.com/hasplock/hasp/metering"
 )
 
 // MetricsOptions are the options of NewMetrics. The zero value is right for most programs. There is
@@ -233,7 +233,7 @@ func (m *Metrics) Queues(c *hasp.Client, timeout time.Duration, names ...string)
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("otelhasp: making the queues' instruments: %w", err)
 	}
-	store := ofStore(c.Backend().String())
+	store := ofStore(c.Store())
 	read := func(ctx context.Context, to metric.Observer) error {
 		metering.Lengths(ctx, c, timeout, names, func(name string, l metering.Length, err error) {
 			of := metric.WithAttributes(store, attribute.String("hasp.name", name))

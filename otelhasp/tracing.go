@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/internal/metering"
+	"github.com/hasplock/hasp/metering"
 )
 
 // Options are the options of New. The zero value is right for most programs.
@@ -82,6 +82,10 @@ func (t *Tracing) Observe(e hasp.Event) {
 	}
 	switch e.Kind {
 	case hasp.EventWaiting:
+		if e.Err != nil {
+			span.RecordError(e.Err)
+			return
+		}
 		span.AddEvent("waiting", trace.WithAttributes(attribute.String("hasp.store", e.Backend), attribute.Int("hasp.place", e.Place)))
 	case hasp.EventRequeued:
 		span.AddEvent("queued again", trace.WithAttributes(attribute.String("hasp.store", e.Backend)))

@@ -7,19 +7,20 @@ import (
 	"strings"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/connlock"
 )
 
-// evictionLock is taken and released before a lock is acquired: schema/1.sql says why.
+// evictionLock is taken and released before a lock is acquired: schema/2.sql says why.
 const evictionLock = "pg_advisory_lock_shared(1751216001, pg_backend_pid())::text, pg_advisory_unlock_shared(1751216001, pg_backend_pid())::text"
 
-// try asks, unless this is to wait and the name was taken lately: then the request that waits asks
+// Try asks, unless this is to wait and the name was taken lately: then the request that waits asks
 // as well.
-func (b *bound) try(ctx context.Context, c *pgxLink, r driver.Request) (g grant, err error) {
+func (b *bound) Try(ctx context.Context, c *pgxLink, r driver.Request) (g connlock.Grant, err error) {
 	key, err := keyOf(b.opts.Key, r.Name)
 	switch {
 	case err != nil:
 	case b.opts.NoFence:
-		err = one(ctx, c, "SELECT "+evictionLock+", pg_try_advisory_lock($1::bigint)", []any{key}, new(string), new(string), &g.held)
+		err = one(ctx, c, "SELECT "+evictionLock+", pg_try_advisory_lock($1::bigint)", []any{key}, new(string), new(string), &g.Held)
 		return g, err
 	case r.NoWait:
 		g, err = b.once(ctx, c, key, r)
@@ -29,16 +30,16 @@ func (b *bound) try(ctx context.Context, c *pgxLink, r driver.Request) (g grant,
 	return b.recordAgain(ctx, c, r, g, err)
 }
 
-// wait asks and, if the lock is taken, waits: in one statement, which answers when the lock is
+// Wait asks and, if the lock is taken, waits: in one statement, which answers when the lock is
 // granted and says by a notice that it waits. Without a fence there is nothing of ours at the
 // server, and it needs more statements.
-func (b *bound) wait(ctx context.Context, c *pgxLink, r driver.Request, taken func()) (g grant, err error) {
+func (b *bound) Wait(ctx context.Context, c *pgxLink, r driver.Request, taken func()) (g connlock.Grant, err error) {
 	key, err := keyOf(b.opts.Key, r.Name)
 	switch {
 	case err != nil:
 	case b.opts.NoFence:
 		taken()
-		return grant{held: true}, c.script(ctx, fmt.Sprintf(waitUnfencedSQL, key, b.opts.Slice.Milliseconds(), strings.ReplaceAll(atKey, "$1::bigint", fmt.Sprintf("(%d)::bigint", key))))
+		return connlock.Grant{Held: true}, c.script(ctx, fmt.Sprintf(waitUnfencedSQL, key, b.opts.Slice.Milliseconds(), strings.ReplaceAll(atKey, "$1::bigint", fmt.Sprintf("(%d)::bigint", key))))
 	default:
 		g, err = b.obtain(ctx, c, key, r, taken)
 	}
@@ -46,9 +47,9 @@ func (b *bound) wait(ctx context.Context, c *pgxLink, r driver.Request, taken fu
 }
 
 // recordAgain records the holder at once, on a connection on which a record of an earlier one was
-// made or is under way, or may have been made by another client: see recorder.
-func (b *bound) recordAgain(ctx context.Context, c *pgxLink, r driver.Request, g grant, err error) (grant, error) {
-	if err == nil && g.held && (b.pooled() || slices.Contains(c.noted, r.Name)) {
+// made or is under way, or may have been made by another client: see Recorder.
+func (b *bound) recordAgain(ctx context.Context, c *pgxLink, r driver.Request, g connlock.Grant, err error) (connlock.Grant, error) {
+	if err == nil && g.Held && (b.pooled() || slices.Contains(c.noted, r.Name)) {
 		err = b.note(ctx, c, c.pid, r, g)
 	}
 	return g, err
@@ -68,18 +69,18 @@ const freeSQL = "SELECT " + evictionLock + `,
 	hasp_now(), pg_catalog.set_config('synchronous_commit'::pg_catalog.text, 'off'::pg_catalog.text, true), $3::pg_catalog.text`
 
 // once is for one who will not wait, and is told who holds.
-func (b *bound) once(ctx context.Context, c *pgxLink, key int64, r driver.Request) (grant, error) {
+func (b *bound) once(ctx context.Context, c *pgxLink, key int64, r driver.Request) (connlock.Grant, error) {
 	var seq, base, most *int64
 	var holder *string
 	err := one(ctx, c, b.naming.sql(`SELECT a.*, $5::pg_catalog.text
 		FROM hasp_try($1::pg_catalog.text, $2::bigint, $3::bigint, $4::bigint) a`),
 		[]any{r.Name, key, c.base, c.most, r.ID}, &seq, &base, &most, &holder, echo(r.ID))
 	c.reserved(base, most)
-	return newGrant(seq, holder), err
+	return granted(seq, holder), err
 }
 
 // free takes the lock and its token if it is free and no client waits for it: freeSQL.
-func (b *bound) free(ctx context.Context, c *pgxLink, key int64, r driver.Request) (grant, error) {
+func (b *bound) free(ctx context.Context, c *pgxLink, key int64, r driver.Request) (connlock.Grant, error) {
 	var seq, base, most *int64
 	var now int64
 	err := one(ctx, c, b.naming.sql(freeSQL), []any{r.Name, key, r.ID}, new(string), new(string), &seq, &now, new(string), echo(r.ID))
@@ -93,11 +94,11 @@ func (b *bound) free(ctx context.Context, c *pgxLink, key int64, r driver.Reques
 		err = one(ctx, c, b.naming.sql("SELECT r.*, $2::pg_catalog.text FROM hasp_raise($1::bigint) r"), []any{c.most, r.ID}, &seq, &base, &most, echo(r.ID))
 		c.reserved(base, most)
 	}
-	return newGrant(seq, nil), err
+	return granted(seq, nil), err
 }
 
 // obtain waits for the lock, and has its token: hasp_obtain.
-func (b *bound) obtain(ctx context.Context, c *pgxLink, key int64, r driver.Request, taken func()) (grant, error) {
+func (b *bound) obtain(ctx context.Context, c *pgxLink, key int64, r driver.Request, taken func()) (connlock.Grant, error) {
 	var seq, base, most *int64
 	waited := false
 	c.taken = func() { waited = true; taken() }
@@ -106,7 +107,17 @@ func (b *bound) obtain(ctx context.Context, c *pgxLink, key int64, r driver.Requ
 	c.taken = nil
 	c.reserved(base, most)
 	b.taken.Met(r.Name, waited)
-	return newGrant(seq, nil), err
+	return granted(seq, nil), err
+}
+
+func granted(seq *int64, holder *string) (g connlock.Grant) {
+	if seq != nil {
+		g.Held, g.Token = true, uint64(*seq)
+	}
+	if holder != nil {
+		g.Holder = *holder
+	}
+	return g
 }
 
 // tokenBehind is by how many microseconds a token may be behind the server's clock: see hasp_token.
@@ -127,7 +138,7 @@ func (l *pgxLink) reserved(base, most *int64) {
 // waitUnfencedSQL waits in slices as hasp_obtain does, and commits between them; but without tables
 // there are no positions: after each slice this waiter is at the end of the server's queue again. A
 // slice that ends at the moment of the grant may fail and leave the lock with the connection (see
-// hasp_holds in schema/1.sql): so that is looked for after each. Rejected: a statement for each
+// hasp_holds in schema/2.sql): so that is looked for after each. Rejected: a statement for each
 // slice, each of which would fail and fill the server's log.
 const waitUnfencedSQL = `DO $$ BEGIN
   LOOP
@@ -142,13 +153,64 @@ const waitUnfencedSQL = `DO $$ BEGIN
   END LOOP;
 END $$`
 
-// release answers false if the server says that this connection does not hold it.
-func (b *bound) release(ctx context.Context, c *pgxLink, name string) (held bool, err error) {
-	key, err := keyOf(b.opts.Key, name)
-	if err == nil {
-		err = one(ctx, c, "SELECT pg_advisory_unlock($1::bigint)", []any{key}, &held)
+// Release ends the connection unless the server has confirmed that it holds nothing now.
+func (b *bound) Release(ctx context.Context, c *pgxLink, r driver.Request) error {
+	key, err := keyOf(b.opts.Key, r.Name)
+	if err != nil {
+		return err
 	}
-	return held, err
+	held := false
+	if err = one(ctx, c, "SELECT pg_advisory_unlock($1::bigint)", []any{key}, &held); err == nil && held {
+		b.Keep(c)
+		return nil
+	}
+	c.close()
+	switch {
+	case err == nil:
+		return driver.ErrGone
+	case endedBefore(err) && ctx.Err() == nil: // not because we have ended it
+		return fmt.Errorf("%w: the server had ended the connection: %w", driver.ErrGone, err)
+	}
+	return explain(ctx, err)
+}
+
+// Confirm has the server end a connection that we gave up without an answer: a network that
+// swallowed the answer may have swallowed the end of the connection, too. A holder without a name is
+// another client's if a pooler may have given that the same process: behind one ours has a name, or
+// with fence=off none has.
+func (b *bound) Confirm(ctx context.Context, c *pgxLink, r driver.Request) error {
+	ours := "" // the entry as it is listed: a number that was used again is another's
+	err := b.eachHolder(ctx, r.Name, func(e driver.Entry, pid int64) {
+		if uint32(pid) == c.pid && (e.ID == r.ID || e.ID == e.Session && !b.pooled()) {
+			ours = e.ID
+		}
+	})
+	if err == nil && ours == "" {
+		err = driver.ErrGone
+	}
+	if err == nil {
+		_, err = b.end(ctx, r.Name, ours, int64(c.pid))
+	}
+	if err == nil {
+		err = fmt.Errorf("the server's process %d still holds the lock for a connection that has ended; it was told to end", c.pid)
+	}
+	return err
+}
+
+func (b *bound) Ping(ctx context.Context, c *pgxLink) (broken bool, err error) {
+	err = c.script(ctx, "SELECT 1")
+	if sqlState(err) != "" && !c.broken() {
+		err = nil // it has answered
+	}
+	return c.broken(), err
+}
+
+// Watch reads what comes unasked, such as the news of a setting. Nothing is listened to.
+func (b *bound) Watch(ctx context.Context, c *pgxLink) (err error) {
+	for err == nil {
+		err = c.wait(ctx, func(string, string) {})
+	}
+	return err
 }
 
 // holders finds the holder of a name: the server's lock table says which of its processes, our

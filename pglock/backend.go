@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/watching"
 )
 
 // New makes a backend on a pool of yours, which the backend does not close. Requests
@@ -64,10 +65,13 @@ type table struct {
 	links     linker
 	closePool func()
 	leaveSQL  string
+	watched   watching.Group
 }
 
 func newTable(links linker, pool runner, closePool func(), o Options) *table {
-	return &table{tables: newTables(pool, o), links: links, closePool: closePool, leaveSQL: leaveSQL(o.DurableRelease)}
+	t := &table{tables: newTables(pool, o), links: links, closePool: closePool, leaveSQL: leaveSQL(o.DurableRelease)}
+	t.watched.Run = t.watchAll
+	return t
 }
 
 func (t *table) String() string { return t.links.String() }
@@ -101,6 +105,9 @@ func (t *table) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	}
 	if err != nil {
 		s.End()
+		if noSchema(err) {
+			t.forget()
+		}
 		return nil, 0, explain(ctx, err)
 	}
 	s.Begun(where)

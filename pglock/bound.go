@@ -2,11 +2,14 @@ package pglock
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/takennames"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
+	"github.com/hasplock/hasp/driver/kit/connlock"
+	"github.com/hasplock/hasp/driver/kit/takennames"
 )
 
 // bound is strategy=advisory: pg_advisory_lock, which a connection holds, and which is lost with
@@ -22,24 +25,6 @@ type bound struct {
 	mu     sync.Mutex
 	idle   []*pgxLink // that hold nothing; at most opts.Connections
 	closed bool
-}
-
-// grant is the answer of try and of wait.
-type grant struct {
-	held   bool
-	token  uint64
-	holder string
-}
-
-func newGrant(seq *int64, holder *string) grant {
-	var g grant
-	if seq != nil {
-		g.held, g.token = true, uint64(*seq)
-	}
-	if holder != nil {
-		g.holder = *holder
-	}
-	return g
 }
 
 func newBound(d *dialer, pool runner, closePool func(), o Options) *bound {
@@ -58,31 +43,21 @@ func (b *bound) Traits() driver.Traits {
 	}
 }
 
-// For how long a holder trusts its lock without an answer from the server. The most is shorter than
-// the silence after which the server ends a connection (15 s: settings), so that a holder which is
-// cut off has stopped trusting when the server grants to the next. The least spares a process that
-// was stopped for a moment the loss of a lock that the server keeps for it: its kernel answers the
-// probes.
-const (
-	leastGranted = 6 * time.Second
-	mostGranted  = 12 * time.Second
-)
-
-// Open makes a session, of which the server knows nothing: each lock has its connection.
+// Open makes a session, of which the server knows nothing: each lock has its connection. The server
+// ends one that is silent after 15 s (settings), which is more than any is granted.
 func (b *bound) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
-	began := time.Now()
+	began := bootclock.Now()
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
 	if err := b.made(ctx); err != nil {
 		return nil, 0, err
 	}
-	s := &boundSession{bound: b, opts: o, renewed: began, tickets: map[*boundTicket]bool{}}
-	s.done, s.finish = context.WithCancel(context.Background())
+	s := connlock.New(b, o, began)
 	if !b.opts.NoFence {
-		go b.sweep(s.done)
+		go b.sweep(s.Done)
 	}
-	return s, s.granted(), nil
+	return s, s.Granted, nil
 }
 
 // made has the tables be there; without tokens none is needed.
@@ -93,8 +68,19 @@ func (b *bound) made(ctx context.Context) error {
 	return b.ensure(ctx)
 }
 
-// link takes an idle connection, or makes one.
-func (b *bound) link(ctx context.Context) (*pgxLink, error) {
+// Check implements connlock.Store, as the other methods here and in advisory.go do.
+func (b *bound) Check(r driver.Request) error {
+	if r.Units != driver.Whole || r.Capacity != driver.Whole || len(r.Value) > 0 {
+		return fmt.Errorf("%w: strategy=%s has mutexes only", driver.ErrUnsupported, b.opts.Strategy)
+	}
+	_, err := keyOf(b.opts.Key, r.Name)
+	return err
+}
+
+func (b *bound) Take(ctx context.Context) (*pgxLink, error) {
+	if err := b.made(ctx); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	if n := len(b.idle); n > 0 {
 		c := b.idle[n-1]
@@ -110,8 +96,7 @@ func (b *bound) link(ctx context.Context) (*pgxLink, error) {
 	return c.(*pgxLink), nil
 }
 
-// keep takes a connection back that holds nothing.
-func (b *bound) keep(c *pgxLink) {
+func (b *bound) Keep(c *pgxLink) {
 	b.mu.Lock()
 	if !b.closed && len(b.idle) < b.opts.Connections && len(c.noted) < mostNoted && !c.broken() {
 		b.idle = append(b.idle, c)
@@ -120,6 +105,23 @@ func (b *bound) keep(c *pgxLink) {
 	}
 	b.mu.Unlock()
 	c.close()
+}
+
+func (b *bound) Drop(c *pgxLink) { c.close() }
+
+// Failed ends the idle connections as well: they are likely to be as broken as this, since a server
+// that restarts breaks all. If the caller has ended the waiting, as each bounded one may, nothing is
+// known to be wrong with them. Where the network has fallen silent meanwhile, the next lock finds
+// that out.
+func (b *bound) Failed(ctx context.Context, c *pgxLink, _ driver.Request, waited bool, err error) error {
+	if noSchema(err) {
+		b.forget() // dropped; the core asks again, and then they are made again
+	}
+	c.close()
+	if ctx.Err() == nil || !waited {
+		b.dropIdle()
+	}
+	return explain(ctx, err)
 }
 
 // dropIdle ends the idle connections.
@@ -148,4 +150,6 @@ var (
 	_ driver.Evicter  = (*bound)(nil)
 	_ driver.Migrator = (*bound)(nil)
 	_ driver.Granter  = (*bound)(nil)
+
+	_ connlock.Store[*pgxLink] = (*bound)(nil)
 )

@@ -16,9 +16,9 @@ import (
 // An entry may be granted before the LISTEN is in force, or between the end of one and the next,
 // and that notification is lost. So as soon as a LISTEN is in force, one statement on the same
 // connection reads which entries of these sessions hold, and what it finds is handled as if it had
-// been notified. That misses none. If the entry was committed before the reading, so was its grant,
-// which is read, or that came later, and is notified; if the entry was committed after the reading,
-// so was its grant. A request that began after the tickets for the reading were collected was sent
+// been notified. That misses none. A grant that was committed before the reading is read, and a later
+// one is notified. (An entry committed after the reading was also granted after it.) A request
+// that began after the tickets for the reading were collected was sent
 // when the LISTEN was in force. Rejected: each waiter asks. Where hundreds come at once that is as
 // many requests again for the same name, and the hand-overs wait behind them. Only those ask whose
 // entries are gone.

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/doctor"
+	"github.com/hasplock/hasp/driver/kit/doctor"
 )
 
 // link is a connection for one session or one lock.
@@ -21,7 +21,7 @@ type link interface {
 	runner
 	// wait returns nil after a notification arrived, which heard was told, and an error when
 	// ctx ends or the connection does.
-	wait(ctx context.Context, heard func(payload string)) error
+	wait(ctx context.Context, heard func(channel, payload string)) error
 	// broken reports that the connection is of no use any more.
 	broken() bool
 	// close ends the connection, and with it all that the server keeps for it.
@@ -157,7 +157,7 @@ func (d *dialer) linkOnce(ctx context.Context) (link, error) {
 
 // settings are those of our connections. Requests are bounded by their contexts; an
 // idle connection is not idle but listens or holds a lock; names mean what they mean in
-// pg_catalog (schema/1.sql); the functions need READ COMMITTED; the notice of
+// pg_catalog (schema/2.sql); the functions need READ COMMITTED; the notice of
 // hasp_obtain must come; every statement of ours has one good plan, so that making five others
 // first, as the server does to compare, is work for nothing, and on a connection that is used a
 // few times most of the work; a policy that would hide rows must fail the statement; and the server
@@ -204,7 +204,7 @@ type pgxLink struct {
 
 	// Of an advisory lock's connection; only its present user reads and writes them.
 	base, most int64    // the tokens that it may use (hasp_token)
-	noted      []string // the names that it has been recorded to hold, or soon will be: see recorder
+	noted      []string // the names that it has been recorded to hold, or soon will be: see Recorder
 
 	// taken is called when hasp_obtain says that it waits: while its statement is under way,
 	// by the goroutine that reads the answer.
@@ -217,10 +217,10 @@ func (l *pgxLink) noticed(text string) {
 	}
 }
 
-func (l *pgxLink) wait(ctx context.Context, heard func(string)) error {
+func (l *pgxLink) wait(ctx context.Context, heard func(channel, payload string)) error {
 	n, err := l.conn.WaitForNotification(ctx)
 	if err == nil {
-		heard(n.Payload)
+		heard(n.Channel, n.Payload)
 	}
 	return err
 }
@@ -281,7 +281,7 @@ func (l *dbLink) each(ctx context.Context, stmt string, args []any, rows int, on
 }
 
 // wait hears nothing.
-func (l *dbLink) wait(ctx context.Context, _ func(string)) error {
+func (l *dbLink) wait(ctx context.Context, _ func(string, string)) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -290,11 +290,11 @@ func (l *dbLink) broken() bool { return l.failed }
 
 func (l *dbLink) close() { _ = l.conn.Close() } // back to the pool: nothing depends on it
 
-func refuseServer(replica bool, said string) error {
+func refuseServer(replica bool, signs string) error {
 	if replica {
-		return fmt.Errorf("%w: the server is a replica, which grants nothing; name the primary, or several hosts with target_session_attrs=read-write", driver.ErrInvalid)
+		return fmt.Errorf("%w: the server is a replica, which grants nothing; name the primary, or several hosts with target_session_attrs=read-write", driver.ErrRefused) // it may be promoted at this moment
 	}
-	return doctor.Refuse(products, said)
+	return doctor.Refuse(products, signs)
 }
 
 // silenceMost is how long a peer may send nothing before a connection of ours ends, on either side:

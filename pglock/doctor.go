@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/doctor"
+	"github.com/hasplock/hasp/driver/kit/doctor"
 )
 
 // Warnings has none: what may be wrong takes more than a request or two.
@@ -64,6 +64,12 @@ func (x *examination) examine() ([]driver.Finding, error) {
 	} else if err != nil {
 		return nil, err
 	}
+	missing, err := x.lackingNow()
+	if err != nil {
+		return nil, explain(x.ctx, err)
+	}
+	x.When(missing.some, driver.Bad, "tables", strings.Join(missing.tables, ", ")+" missing", anew)
+	x.When(!missing.some && len(missing.others) > 0, driver.Bad, "tables", strings.Join(missing.others, ", ")+" missing", "run `hasp migrate`, which makes them again")
 	for _, c := range x.checks() {
 		if c.query == "" {
 			continue
@@ -80,9 +86,9 @@ func (x *examination) examine() ([]driver.Finding, error) {
 			x.Else(c.subject, strings.ReplaceAll(c.fine, "%s", value))
 		}
 	}
-	asked, micros, said := time.Now(), int64(0), ""
+	asked, micros, signs := time.Now(), int64(0), ""
 	err = x.safely(x.ctx, func(r runner) error {
-		if err := one(x.ctx, r, productSigns, nil, &said); err != nil {
+		if err := one(x.ctx, r, productSigns, nil, &signs); err != nil {
 			return err
 		}
 		asked = time.Now()
@@ -91,9 +97,25 @@ func (x *examination) examine() ([]driver.Finding, error) {
 	if err != nil {
 		return x.Found, explain(x.ctx, err)
 	}
-	x.Product(products, said)
+	x.Product(products, signs)
 	x.Clock(time.UnixMicro(micros), asked)
 	return x.Found, nil
+}
+
+// lackingNow looks for what tables of the version that we need have lost.
+func (x *examination) lackingNow() (m missing, err error) {
+	if x.there == x.naming.latest() {
+		m, err = x.naming.lacks(x.ctx, x.pool)
+	}
+	return m, err
+}
+
+// otherVersion is the cure for tables of one.
+func (x *examination) otherVersion() string {
+	if 0 < x.there && x.there < oldest {
+		return anew
+	}
+	return "run `hasp migrate`; for a role without the right to create, the owner of the database runs `hasp migrate --grant ROLE`"
 }
 
 // check is a question to the server, which answers whether something is wrong, and with a value for
@@ -141,7 +163,7 @@ func (x *examination) checks() []check {
 			current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint AS most
 			FROM pg_stat_activity WHERE backend_type = 'client backend') s`, driver.Warn, "%s", "raise max_connections, or share pools", "%s"},
 		{"tables", fmt.Sprintf("SELECT %d <> %d, ''", x.there, x.naming.latest()), driver.Warn,
-			fmt.Sprintf("version %d in schema %q, and %d is needed", x.there, x.opts.Schema, x.naming.latest()), "run `hasp migrate`; for a role without the right to create, the owner of the database runs `hasp migrate --grant ROLE`", ""},
+			fmt.Sprintf("version %d in schema %q, and %d is needed", x.there, x.opts.Schema, x.naming.latest()), x.otherVersion(), ""},
 		// Without its indexes a queue has no order, and an ID two entries.
 		{"tables", fmt.Sprintf(`SELECT %d > 0 AND count(*) < 6, count(*)::text FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 			WHERE i.indisunique AND i.indisvalid AND n.nspname = '%s' AND c.relname IN ('%[3]snames', '%[3]ssessions', '%[3]sentries', '%[3]sholders')`, x.there, x.opts.Schema, x.opts.Prefix),

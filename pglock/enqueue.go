@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
+	"github.com/hasplock/hasp/driver/kit/pushqueue"
 )
 
 // modes are how hasp_enter calls them. They say what may be there already: an ID that was never
@@ -56,13 +57,13 @@ func (s *session) toAnswer(a answer) pushqueue.Answer {
 // row might not fit on its page.
 const mostInRow = 1000
 
-// enterSQL tries the row first. A row that is waited for is not waited for here: the update sees
-// that it is queued, and leaves it alone. The names of operators are written out because a pool of
-// the user's may have any search_path.
+// enterSQL tries the name's row first. If the row says "queued", the update changes nothing, and
+// hasp_enter goes on. The names of operators are written out because a pool of the user's may have
+// any search_path.
 //
-// Both this and leaveSQL take the name's turn before the row (hasp_first), as all do that wait for
-// it: an update that has waited for the row and finds it changed keeps its lock, and would wait
-// with that for the turn of one that waits for the row.
+// Both this and leaveSQL take the name's turn (hasp_first) before the row's lock, as all do that
+// wait for the row. An update that waited for the row, and then finds it changed, keeps the row's
+// lock. It would wait for the turn of a transaction that waits for the row: a deadlock.
 //
 // A level above READ COMMITTED, and commits that do not wait for the disk, are the function's
 // business: it complains about the first and corrects the second.
@@ -92,6 +93,7 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 		stmt, ttl = enterSQL, s.Options.TTL.Microseconds()
 	}
 	var a answer
+	sent := bootclock.Now()
 	err := s.table.ask(ctx, stmt, []any{modes[mode], r.NoWait, r.Name, r.ID, s.id, r.Units, r.Capacity, r.Owner, r.Since.UnixMicro(), present(r.Value), ttl},
 		&a.state, &a.seq, &a.retry, &a.ahead, &a.holder, echo(r.ID))
 	switch {
@@ -101,7 +103,7 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 		return pushqueue.Answer{}, err
 	case a.state == "other":
 		return pushqueue.Answer{}, &driver.MismatchError{Name: r.Name, Want: r.Capacity, Found: a.seq}
-	case a.state == "row" && !s.inRow(t, renewals):
+	case a.state == "row" && !s.inRow(t, sent, renewals):
 		return s.move(ctx, t)
 	case a.state == "wait" && s.channel != nil:
 		s.channel.waits(s, t)

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/driver/kit/pushqueue"
 )
 
 // sqlState returns the SQLSTATE of the server's answer, or "" if the error is something
@@ -28,9 +28,12 @@ func sqlState(err error) string {
 const (
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
+	idleInTransaction    = "25P03"
 	undefinedTable       = "42P01"
 	undefinedFunction    = "42883"
 	undefinedSchema      = "3F000"
+	duplicateFunction    = "42723"
+	invalidFunction      = "42P13"
 	lockNotAvailable     = "55P03"
 	queryCanceled        = "57014"
 	rightMissing         = "42501"
@@ -43,10 +46,11 @@ const (
 )
 
 // rolledBack reports an answer after which nothing has happened and the same request may
-// succeed at once: the server undid it in favour of another transaction.
+// succeed at once: the server undid it in favour of another transaction, or since this client stood
+// still in it (begin).
 func rolledBack(err error) bool {
 	s := sqlState(err)
-	return s == serializationFailure || s == deadlockDetected
+	return s == serializationFailure || s == deadlockDetected || s == idleInTransaction
 }
 
 // endedBefore reports that the server had ended the connection (terminated, shut down)
@@ -71,8 +75,8 @@ func explain(ctx context.Context, err error) error {
 	if ended := pushqueue.Ended(ctx); ended != nil && (state == "" || state == queryCanceled) {
 		return ended // what broke because of it is not the news
 	}
-	if errors.As(err, new(*pgconn.ConnectError)) {
-		return refused(err)
+	if failed := new(pgconn.ConnectError); errors.As(err, &failed) {
+		return refused(err, failed.Config)
 	}
 	switch state {
 	case rightMissing:
@@ -82,6 +86,8 @@ func explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%w (%w): this role may not use hasp's tables; %s: %w", driver.ErrRefused, driver.ErrInvalid, grantCure, err)
 	case undefinedTable, undefinedFunction, undefinedSchema:
 		return fmt.Errorf("hasp's tables are not there (dropped?); run `hasp migrate`: %w", err)
+	case "42P05", "26000":
+		return fmt.Errorf("%w: a prepared statement of another client is on our connection, or ours is on another's: a pool in between hands connections on as they are; set server_reset_query = DISCARD ALL in a PgBouncer in session mode: %w", driver.ErrRefused, err)
 	case "22021", "22P05":
 		return fmt.Errorf("%w: the database's encoding cannot store this name or owner; a UTF8 database can: %w", driver.ErrUnsupported, err)
 	case "25006":
@@ -131,12 +137,12 @@ var refusals = []struct {
 }
 
 // refused says what to do about the end of an attempt to connect.
-func refused(err error) error {
+func refused(err error, to *pgconn.Config) error {
 	var unknown x509.UnknownAuthorityError
 	if errors.As(err, &unknown) {
 		return fmt.Errorf("%w: add sslrootcert=FILE with the certificate that has signed the server's: %w", driver.ErrInvalid, err)
 	}
-	text, state := strings.ReplaceAll(err.Error(), ": %!w(<nil>)", ""), sqlState(err)
+	text, state := err.Error(), sqlState(err)
 	for _, r := range refusals {
 		switch {
 		case r.state != state || !strings.Contains(text, r.words):
@@ -144,6 +150,8 @@ func refused(err error) error {
 			return fmt.Errorf("%w: %s: %w", driver.ErrRefused, r.cure, err)
 		case r.passes: // the core asks again
 			return fmt.Errorf("%s: %w", r.cure, err)
+		case state == "": // pgx's words say no more, and format an error that there is not
+			return fmt.Errorf("%w (%w): %s: %s, port %d", driver.ErrRefused, driver.ErrInvalid, r.cure, to.Host, to.Port)
 		default:
 			return fmt.Errorf("%w (%w): %s: %s", driver.ErrRefused, driver.ErrInvalid, r.cure, text)
 		}

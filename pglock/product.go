@@ -1,6 +1,6 @@
 package pglock
 
-import "github.com/hasplock/hasp/internal/doctor"
+import "github.com/hasplock/hasp/driver/kit/doctor"
 
 // products are recognised by version() and the host's name, and by what productSigns adds.
 var products = []doctor.Product{

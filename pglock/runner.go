@@ -32,8 +32,8 @@ const anyNumber = -1
 // answer is that of the request before: the connection must not be used again.
 var errMixedUp = errors.New("the server's answer is not one to our request: a pooler in between must have mixed up two clients")
 
-// echo is a destination that takes nothing but this: what a request has sent for the purpose,
-// to know its answer by. The answers of the functions that say whether a lock is held have one;
+// echo is a destination of Scan that accepts one value only: the one that the request has sent,
+// by which its answer is known. The answers of the functions that say whether a lock is held have one;
 // that of the server's own pg_advisory functions, have none.
 type echo string
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/driver/kit/pushqueue"
 )
 
 // session has a client's entries in the queues, and the row that they live with.
@@ -32,15 +32,13 @@ type session struct {
 // ticket is the ticket of one entry.
 type ticket = pushqueue.Ticket[extra]
 
-var errSessionClosed = pushqueue.ErrClosed
-
 func newSession(t *table, o driver.SessionOptions) *session {
 	s := &session{table: t, id: strings.ToLower(rand.Text()[:16])} // 80 random bits
 	s.Session = pushqueue.New[extra](s, o)
-	s.conn = &sessionConn{to: t.links, heard: func(string) {}, broke: func() {}}
+	s.conn = &sessionConn{to: t.links, heard: func(string, string) {}, broke: func() {}}
 	if d, ok := t.links.(*dialer); ok && d.listens() {
 		s.channel = join(channelKey{d.login(), t.naming.schema, t.naming.prefix}, s)
-		s.conn.heard, s.conn.broke = s.channel.heard, func() { s.channel.broke(s) }
+		s.conn.heard, s.conn.broke = func(_, payload string) { s.channel.heard(payload) }, func() { s.channel.broke(s) }
 	}
 	return s
 }

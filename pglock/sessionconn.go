@@ -15,7 +15,7 @@ import (
 // the session's context ends.
 type sessionConn struct {
 	to    linker
-	heard func(payload string)
+	heard func(channel, payload string)
 	broke func() // called each time the connection has ended, and its LISTEN with it
 
 	mu        sync.Mutex

@@ -1,131 +1,124 @@
-package pglock_test
+package pglock
 
 import (
-	"database/sql"
-	"errors"
-	"fmt"
+	"context"
 	"net/url"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/internal/backends"
-	"github.com/hasplock/hasp/internal/naivelock"
-	"github.com/hasplock/hasp/internal/testkit"
+	"github.com/hasplock/hasp/driver"
 )
 
-// T is the TTL of clients whose leases are to expire, lasting of those that must be renewed to
-// last through a test, calm of those whose leases are to last on a busy machine, and
-// slack how long is waited for what must come.
-const (
-	T       = 2 * time.Second
-	lasting = 6 * time.Second
-	calm    = 20 * time.Second
-	slack   = testkit.Patience
-)
+// patience is how long is waited for what must come.
+const patience = 40 * time.Second
 
-func client(t testing.TB, storeURL string, opts ...hasp.Option) *hasp.Client {
+// serverURL is the server that EXAMPLE_STORE names, for tests that must look inside a store or a
+// ticket. A module's tests start no servers: tests/pglock/details has one, and runs these.
+func serverURL(t *testing.T, params ...string) string {
 	t.Helper()
-	return testkit.Client(t, storeURL, append([]hasp.Option{hasp.WithTTL(calm)}, opts...)...)
+	server := os.Getenv("EXAMPLE_STORE")
+	if server == "" {
+		t.Skip("tests/pglock/details runs it")
+	}
+	return strings.Join(append([]string{server}, params...), "&")
 }
 
-// queued starts to lock and returns when the client says that it waits.
-func queued(t testing.TB, storeURL, name string, opts ...hasp.Option) <-chan *hasp.Lease {
+// openHere opens a store of that server.
+func openHere(t *testing.T, storeURL string) driver.Backend {
 	t.Helper()
-	return testkit.Waiting(t, name, func(seen hasp.Option) *hasp.Client {
-		return client(t, storeURL, append(opts, seen)...)
-	})
+	b := must[driver.Backend](t)(openURL(limited(t), must[*url.URL](t)(url.Parse(storeURL))))
+	t.Cleanup(func() { b.Close() })
+	return b
 }
 
-// lasts watches a lease for longer than its TTL.
-func lasts(t testing.TB, l *hasp.Lease, ttl time.Duration) {
+// holding is a session below the core, with one lock.
+func holding(t *testing.T, b driver.Backend, ttl time.Duration, name string) (driver.Session, driver.Ticket) {
 	t.Helper()
-	select {
-	case <-l.Lost():
-		t.Errorf("lost: %v", l.Err())
-	case <-time.After(ttl + ttl/4):
+	s, _, err := b.Open(limited(t), driver.SessionOptions{TTL: ttl, Gone: func(string, error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(limited(t)) })
+	k := s.Ticket(requestFor(name, "first"))
+	if v, err := k.Enqueue(limited(t)); err != nil || !v.Held {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	return s, k
+}
+
+func requestFor(name, id string) driver.Request {
+	return driver.Request{Name: name, ID: id, Units: driver.Whole, Capacity: driver.Whole, Since: time.Now()}
+}
+
+// client has a TTL that lasts on a busy machine.
+func client(t *testing.T, b driver.Backend) *hasp.Client {
+	t.Helper()
+	c := must[*hasp.Client](t)(hasp.New(b, hasp.WithTTL(patience/2)))
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func lock(t *testing.T, c *hasp.Client, name string) *hasp.Lease {
+	t.Helper()
+	return must[*hasp.Lease](t)(c.Mutex(name).Lock(limited(t)))
+}
+
+func release(t *testing.T, l *hasp.Lease) {
+	t.Helper()
+	if err := l.Release(limited(t)); err != nil {
+		t.Error(err)
 	}
 }
 
-// listed returns the entries of a lease's name. The holder of an advisory lock is shown without a
-// name until it is recorded, which a busy machine does late.
-func listed(t testing.TB, c *hasp.Client, l *hasp.Lease) (q []hasp.Entry) {
+// connect connects beside hasp.
+func connect(t *testing.T, server string) *pgx.Conn {
 	t.Helper()
-	testkit.Until(t, "the record of the holder", func() error {
-		q = testkit.Entries(t, c, l.Name())
-		if slices.ContainsFunc(q, func(e hasp.Entry) bool { return e.ID == l.ID() }) {
-			return nil
+	conn := must[*pgx.Conn](t)(pgx.Connect(limited(t), server))
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+// ask reads one value.
+func ask[V any](t *testing.T, question string) (v V) {
+	t.Helper()
+	if err := connect(t, serverURL(t)).QueryRow(limited(t), question).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", question, err)
+	}
+	return v
+}
+
+// limited is a context that ends long after a correct test is done.
+func limited(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// until polls until a check has no error, and fails the test with the last one.
+func until(t *testing.T, what string, check func() error) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
 		}
-		return fmt.Errorf("listed %+v, and %s holds", q, l.ID())
-	})
-	return q
-}
-
-// found has a client find a lock taken, which moves the row holder to the entries.
-func found(t testing.TB, c *hasp.Client, name string) {
-	t.Helper()
-	if _, err := c.Mutex(name).TryLock(testkit.Context(t)); !errors.Is(err, hasp.ErrBusy) {
-		t.Fatalf("a try beside the holder of %s: %v", name, err)
+		if time.Now().After(end) {
+			t.Fatalf("waited %s without success for: %s; last seen: %v", patience, what, err)
+		}
 	}
 }
 
-// sqlPool is a superuser's pool at the shared server, or at a proxy before it.
-func sqlPool(t testing.TB, addr string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("pgx", "postgres://postgres@"+addr+"/postgres?sslmode=disable")
-	if err != nil {
-		t.Fatal(err)
+func must[V any](t *testing.T) func(V, error) V {
+	return func(v V, err error) V {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
-	t.Cleanup(func() { db.Close() })
-	return db
-}
-
-// byHand is the control: a naive lock, whose holder still trusts it.
-func byHand(t testing.TB, db *sql.DB, name string) *naivelock.Lease {
-	t.Helper()
-	return naivelock.Hold(testkit.Context(t), t, db, name, T)
-}
-
-// private is a server of the test's own, where it may stop, exhaust and misconfigure.
-func private(t testing.TB, config ...string) *backends.Postgres {
-	t.Helper()
-	return backends.StartPostgres(t, backends.PostgresOptions{Config: config})
-}
-
-// as gives a URL another user.
-func as(storeURL, user string) string {
-	return strings.Replace(storeURL, "postgres@", user+"@", 1)
-}
-
-func writeFile(t testing.TB, text string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
-func replaceHost(t testing.TB, storeURL, host string) string {
-	t.Helper()
-	u, err := url.Parse(storeURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Host = host + ":" + u.Port()
-	return u.String()
-}
-
-func replaceDatabase(t testing.TB, storeURL, database string) string {
-	t.Helper()
-	u, err := url.Parse(storeURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Path = "/" + database
-	return u.String()
 }

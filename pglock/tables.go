@@ -18,8 +18,9 @@ type tables struct {
 	opts   Options
 	naming naming
 
-	mu    sync.Mutex
-	there bool // they have been seen, in the version we need
+	mu     sync.Mutex
+	there  bool // they have been seen, in the version we need
+	broken bool // a statement has missed something since
 }
 
 func newTables(pool runner, o Options) *tables {
@@ -29,9 +30,9 @@ func newTables(pool runner, o Options) *tables {
 // Schema returns what `hasp migrate --print` prints.
 func (t *tables) Schema() string { return t.naming.text() }
 
-// Migrate creates what is missing.
+// Migrate creates what is missing, also where the version says that nothing is.
 func (t *tables) Migrate(ctx context.Context) (from, to int, err error) {
-	return t.naming.migrate(ctx, t.pool)
+	return t.naming.migrate(ctx, t.pool, true)
 }
 
 // fenceTable is sqlfence's, in its usual place, and fenceSchema makes it: a role that may not create
@@ -80,7 +81,7 @@ func (t *tables) Grant(ctx context.Context, role string) error {
 // is left to `hasp migrate`.
 func (t *tables) ensure(ctx context.Context) error {
 	t.mu.Lock()
-	there := t.there
+	there, broken := t.there, t.broken
 	t.mu.Unlock()
 	if there {
 		return nil
@@ -93,11 +94,11 @@ func (t *tables) ensure(ctx context.Context) error {
 		if err != nil {
 			return explain(ctx, err)
 		}
-	} else if _, _, err := t.Migrate(ctx); err != nil {
+	} else if _, _, err := t.naming.migrate(ctx, t.pool, broken); err != nil {
 		return err
 	}
 	t.mu.Lock()
-	t.there = true
+	t.there, t.broken = true, false
 	t.mu.Unlock()
 	return nil
 }
@@ -151,7 +152,7 @@ func (t *tables) ask(ctx context.Context, stmt string, args []any, into ...any) 
 // forget has the next session look for the tables, and create them anew.
 func (t *tables) forget() {
 	t.mu.Lock()
-	t.there = false
+	t.there, t.broken = false, true
 	t.mu.Unlock()
 }
 

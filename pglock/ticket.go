@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/driver/kit/pushqueue"
 )
 
 var _ pushqueue.Store[extra] = (*session)(nil)

@@ -21,7 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/internal/metering"
+	"github.com/hasplock/hasp/metering"
 )
 
 // Options are the options of New. The zero value is right for most programs.
@@ -204,7 +204,7 @@ func (q *queues) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect is prometheus.Collector's.
 func (q *queues) Collect(ch chan<- prometheus.Metric) {
-	store := q.client.Backend().String()
+	store := q.client.Store()
 	metering.Lengths(context.Background(), q.client, q.timeout, q.names, func(name string, l metering.Length, err error) {
 		gauge := func(d *prometheus.Desc, v float64) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, store, name)

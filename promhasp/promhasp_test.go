@@ -13,7 +13,6 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/hasptest"
-	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/promhasp"
 )
 
@@ -29,7 +28,7 @@ func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := promhasp.New(promhasp.Options{Buckets: []float64{1, 5}})
 		store := hasptest.New()
-		c, other := testkit.ClientOn(t, store.Backend(), hasp.WithObserver(m)), testkit.ClientOn(t, store.Backend())
+		c, other := store.Client(t, hasp.WithObserver(m)), store.Client(t)
 
 		l, err := c.Mutex("orders/1").Lock(t.Context())
 		if err != nil {
@@ -141,7 +140,7 @@ func TestCardinality(t *testing.T) {
 		"first": {Name: func(lock string) string { first, _, _ := strings.Cut(lock, "/"); return first }},
 	} {
 		m := promhasp.New(options)
-		c := testkit.ClientOn(t, hasptest.New().Backend(), hasp.WithObserver(m))
+		c := hasptest.New().Client(t, hasp.WithObserver(m))
 		for i := range 1000 {
 			l, err := c.Mutex(fmt.Sprintf("%s/%d", []string{"orders", "users"}[i%2], i)).Lock(t.Context())
 			if err == nil {
@@ -166,7 +165,7 @@ func TestCardinality(t *testing.T) {
 func TestQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hasptest.New()
-		c, other := testkit.ClientOn(t, store.Backend()), testkit.ClientOn(t, store.Backend())
+		c, other := store.Client(t), store.Client(t)
 		l, err := c.Mutex("deploy").Lock(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/driver/kit/pushqueue"
 	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
@@ -15,8 +15,8 @@ import (
 //go:embed queue/*.lua redisson/*.lua
 var luaFiles embed.FS
 
-// lua is a file of a script. Each script has three parts: a start that reads the arguments,
-// the common functions, and the script itself. Those that grant or extend look at the mark first.
+// lua is a file of a script. A script has a start, which may answer the usual case alone, common
+// functions, and the rest. Scripts that grant or extend begin with mark.lua of package quarantine.
 func lua(name string) func() string {
 	return func() string {
 		b, err := luaFiles.ReadFile(name + ".lua")
@@ -29,8 +29,8 @@ func lua(name string) func() string {
 
 var (
 	common          = lua("queue/queue")
-	enterScript     = quarantine.NewScript(lua("queue/first"), common, lua("queue/enter"))
-	leaveScript     = quarantine.NewScript(lua("queue/last"), common, lua("queue/leave"))
+	enterScript     = quarantine.NewScript(lua("queue/enterstart"), common, lua("queue/enter"))
+	leaveScript     = quarantine.NewScript(lua("queue/leavestart"), common, lua("queue/leave"))
 	renewScript     = quarantine.NewScript(lua("queue/names"), common, lua("queue/renew"))
 	publishScript   = quarantine.NewScript(lua("queue/name"), common, lua("queue/publish"))
 	downgradeScript = quarantine.NewScript(lua("queue/name"), common, lua("queue/downgrade"))
@@ -40,19 +40,27 @@ var (
 	watchScript     = quarantine.NewScript(lua("queue/name"), common, lua("queue/watch"))
 )
 
-// queue is strategy=queue.
-type queue struct {
+// store has the common part of the strategies.
+type store struct {
 	conn  redisconn.Conn
 	guard *quarantine.Guard
 	opts  Options
 }
 
-func newQueue(conn redisconn.Conn, o Options) *queue {
-	guard := quarantine.NewGuard(conn, o.Prefix, o.NoQuarantine, o.Replicas > 0)
-	return &queue{conn: conn, guard: guard, opts: o}
+// newStore makes a store whose marks have keys with the prefix.
+func newStore(conn redisconn.Conn, markPrefix string, o Options) store {
+	return store{conn, quarantine.NewGuard(conn, markPrefix, o.NoQuarantine, o.Replicas > 0), o}
 }
 
-func (q *queue) String() string { return q.conn.String() }
+func (s *store) String() string { return s.conn.String() }
+
+func (s *store) Close() error {
+	s.conn.Close()
+	return nil
+}
+
+// queue is strategy=queue.
+type queue struct{ store }
 
 // minTTL leaves time for two renewals on a slow network besides the least margin.
 const minTTL = 200 * time.Millisecond
@@ -91,11 +99,6 @@ func (q *queue) Open(ctx context.Context, o driver.SessionOptions) (driver.Sessi
 	return s, o.TTL, nil
 }
 
-func (q *queue) Close() error {
-	q.conn.Close()
-	return nil
-}
-
 // maxEncoded bounds the name's part of a key: longer names are hashed.
 const maxEncoded = 255
 
@@ -129,7 +132,7 @@ func (q *queue) leave(ctx context.Context, c redisconn.Call) (there bool, err er
 	if redisconn.Answered(r.Err) == "WRONGTYPE" {
 		return false, nil // another program has overwritten the key, and our entry with it
 	}
-	return r.Value == int64(1), r.Err
+	return r.Value == int64(1), redisconn.Refusal(r.Err)
 }
 
 // answer reads the answer of enterScript. again: the lock is busy, but expired holders may still
@@ -150,7 +153,9 @@ func answer(r driver.Request, reply redisconn.Reply) (a pushqueue.Answer, again 
 		retry := time.Duration(number(2)) * time.Microsecond
 		return pushqueue.Answer{State: pushqueue.Waits, Seq: uint64(number(1)), Retry: retry, Place: int(number(3))}, false, nil
 	case "busy":
-		return pushqueue.Answer{State: pushqueue.Busy, Holder: parseEntryDetails(text(1)).owner}, number(2) == 1, nil
+		var holder driver.Entry
+		readDetails(&holder, text(1))
+		return pushqueue.Answer{State: pushqueue.Busy, Holder: holder.Owner}, number(2) == 1, nil
 	case "closed":
 		left := time.Duration(number(1)) * time.Microsecond
 		return pushqueue.Answer{State: pushqueue.Busy, Quarantine: left}, false, nil

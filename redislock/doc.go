@@ -23,5 +23,5 @@
 // forget a grant. It then grants nothing until each lease that may be forgotten is over, if all
 // clients have one TTL. Other libraries that share locks of setnx and redisson do not wait. Tokens
 // still grow, unless clock and data both go back: let the resource check them. `hasp doctor` checks
-// the settings that matter; docs/backends/redis.md has the details, the options and the format.
+// the settings that matter; docs/backends/redis.md has the options, docs/internals/redis.md the format.
 package redislock

@@ -6,47 +6,40 @@ import (
 	"strings"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/doctor"
-	"github.com/hasplock/hasp/redislock/internal/quarantine"
+	"github.com/hasplock/hasp/driver/kit/doctor"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
 // Diagnose checks every master for settings that weaken or break the promises of a lock.
 func (q *queue) Diagnose(ctx context.Context) ([]driver.Finding, error) {
-	return diagnose(ctx, q.conn, q.guard, q.opts, q.foreignClients)
+	return q.diagnose(ctx, q.foreignClients)
 }
 
 // Diagnose is the same for the strategies that share keys with other libraries.
 func (a *oneKey) Diagnose(ctx context.Context) ([]driver.Finding, error) {
-	return diagnose(ctx, a.conn, a.guard, a.opts, a.foreignClients)
+	return a.diagnose(ctx, a.foreignClients)
 }
 
 // Warnings says whether the servers may evict held locks.
-func (q *queue) Warnings(ctx context.Context) ([]driver.Finding, error) {
-	return redisconn.Eviction(ctx, q.conn)
+func (s *store) Warnings(ctx context.Context) ([]driver.Finding, error) {
+	return redisconn.Eviction(ctx, s.conn)
 }
 
-// Warnings is the same for the strategies that share keys with other libraries.
-func (a *oneKey) Warnings(ctx context.Context) ([]driver.Finding, error) {
-	return redisconn.Eviction(ctx, a.conn)
-}
-
-func diagnose(ctx context.Context, conn redisconn.Conn, guard *quarantine.Guard, o Options,
-	foreignClients func(context.Context) ([]driver.Finding, error)) ([]driver.Finding, error) {
+func (s *store) diagnose(ctx context.Context, foreignClients func(context.Context) ([]driver.Finding, error)) ([]driver.Finding, error) {
 	var all doctor.Report
-	all.Else("store", fmt.Sprintf("%s, %s, strategy %s", conn, conn.Topology(), o.Strategy))
-	err := conn.Each(ctx, func(n redisconn.Node) error {
+	all.Else("store", fmt.Sprintf("%s, %s, strategy %s", s.conn, s.conn.Topology(), s.opts.Strategy))
+	err := s.conn.Each(ctx, func(n redisconn.Node) error {
 		x, err := redisconn.Examine(ctx, n)
 		if err != nil {
 			return err
 		}
 		x.Version()
-		examineRole(x, o)
+		examineRole(x, s.opts)
 		x.Memory()
-		x.Persistence(forgets(o))
+		x.Persistence(forgets(s.opts))
 		x.CheckClock()
 		examineCluster(ctx, n, x)
-		guard.Examine(ctx, n, x)
+		s.guard.Examine(ctx, n, x)
 		all.Found = append(all.Found, x.Found...)
 		return nil
 	})
@@ -57,8 +50,8 @@ func diagnose(ctx context.Context, conn redisconn.Conn, guard *quarantine.Guard,
 	if all.Found = append(all.Found, found...); err != nil {
 		return all.Found, redisconn.Refusal(err)
 	}
-	if conn.Topology() != redisconn.Single {
-		examineFailover(&all, o)
+	if s.conn.Topology() != redisconn.Single {
+		examineFailover(&all, s.opts)
 	}
 	return all.Found, nil
 }
@@ -92,7 +85,7 @@ func examineRole(x *redisconn.Examination, o Options) {
 		fmt.Sprintf("wait=%d has a grant confirmed by half of them", half))
 	x.When(there < o.Replicas, driver.Bad, subject, fmt.Sprintf("%d replicas, and wait=%d asks for more: nothing can be acquired", there, o.Replicas), "add replicas or lower wait")
 	x.When(2*o.Replicas < there, driver.Warn, subject, fmt.Sprintf("%d replicas, of which a grant waits for %d: after a failover the old master may still have so many, "+
-		"and the new one too, and two may hold", there, o.Replicas), fmt.Sprintf("wait=%d, half of the replicas", half))
+		"and the new one too, and two may hold", there, o.Replicas), fmt.Sprintf("wait=%d, half of the replicas; count those that are spare or lost, too", half))
 	x.Else(subject, fmt.Sprintf("%d, of which a grant waits for %d", there, o.Replicas))
 }
 

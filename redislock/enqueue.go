@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/driver/kit/pushqueue"
 	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
@@ -15,6 +15,10 @@ var _ pushqueue.Store[extra] = (*session)(nil)
 // Enter makes the entry, or asks for it. A try repeats its request while the server has not yet
 // examined all holders, some of which may have expired: each request examines as many as a script
 // has time for, and no message tells a try to ask again.
+//
+// An answer may be later than those to renewals, on other connections, and older: if one of them has
+// not found the entry, the server may have forgotten what it answers here, and have granted it to
+// another. It is asked once more.
 func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pushqueue.Answer, error) {
 	for {
 		r := s.queue.guard.Eval(ctx, enterScript, s.enterCall(t, mode), s.queue.opts.Replicas)
@@ -22,11 +26,11 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 		if err != nil {
 			return a, describeForeign(ctx, s.queue.conn, StrategyQueue, t.Extra.key, err)
 		}
+		s.Lock()
+		t.Extra.watching = a.Retry > 0
+		s.Unlock()
 		switch {
-		case !again:
-			s.Lock()
-			t.Extra.watching = a.Retry > 0
-			s.Unlock()
+		case !s.missed(t) && !again:
 			return a, nil
 		case ctx.Err() != nil:
 			return a, ctx.Err()
@@ -34,6 +38,14 @@ func (s *session) Enter(ctx context.Context, t *ticket, mode pushqueue.Mode) (pu
 			return a, errSessionClosed // one more request could make an entry after Leave
 		}
 	}
+}
+
+// missed reports, once, that a renewal has not found the entry.
+func (s *session) missed(t *ticket) (is bool) {
+	s.Lock()
+	defer s.Unlock()
+	is, t.Extra.missed = t.Extra.missed, false
+	return is
 }
 
 func (s *session) has(t *ticket) bool {
@@ -105,8 +117,14 @@ func (s *session) Downgrade(ctx context.Context, t *ticket, units int64) (there 
 // that ours is gone.
 func (s *session) Adopt(ctx context.Context, t *ticket, id string, seq uint64) (pushqueue.Answer, error) {
 	r := t.Request
-	there, err := s.change(ctx, t, adoptScript, s.queue.opts.Replicas,
-		s.own(t), id, strconv.FormatUint(seq, 10), s.ttl, s.keep, s.details(r))
+	adopt := func() (bool, error) {
+		return s.change(ctx, t, adoptScript, s.queue.opts.Replicas,
+			s.own(t), id, strconv.FormatUint(seq, 10), s.ttl, s.keep, s.details(r))
+	}
+	there, err := adopt()
+	if there && s.missed(t) { // as in Enter
+		there, err = adopt()
+	}
 	if !there {
 		return pushqueue.Answer{State: pushqueue.Gone}, err
 	}

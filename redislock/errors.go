@@ -53,6 +53,16 @@ func leaveDone(err error) bool {
 	return err == nil || redisconn.Answered(err) != "" && !redisconn.RefusedNow(err)
 }
 
+// notDone returns those of the requests to leave that have to be repeated, and the last error.
+func notDone[E any](left []E, replies []redisconn.Reply) (failed []E, err error) {
+	for i, r := range replies {
+		if !leaveDone(r.Err) {
+			failed, err = append(failed, left[i]), r.Err
+		}
+	}
+	return failed, err
+}
+
 // describeForeign names the foreign client in an error about its key, at the price of one more
 // request. The text is for people: if the key has changed since, or is out of reach, the error
 // stays as it is.
@@ -63,8 +73,28 @@ func describeForeign(ctx context.Context, conn redisconn.Conn, own Strategy, key
 	}
 	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
 	defer cancel()
-	what, shared := setnx.Describe(conn.Eval(ctx, setnx.Format, redisconn.Call{Keys: []string{key}}, 0).Value)
+	answer := conn.Eval(ctx, setnx.Format, redisconn.Call{Keys: []string{key}}, 0).Value
+	if other := otherFormat(own, key, answer); other != nil {
+		return other
+	}
+	what, shared := setnx.Describe(answer)
 	return &foreignError{name: f.name, key: key, what: what, shared: shared, own: strings.HasPrefix(shared, "strategy="+string(own)+" ")}
+}
+
+// queueFormat is the version of a name's hash; the field hasp2 has it in its name. The scripts refuse
+// a hash without this field, and a new format has another: so no client touches a queue of a format
+// that it does not know. What stays for good is the key, and that the field is "hasp" and a number.
+const queueFormat = 2
+
+// otherFormat is an error if the answer of setnx.Format says that a key has a queue of another
+// version of hasp.
+func otherFormat(own Strategy, key string, answer any) error {
+	found := setnx.QueueFormat(answer)
+	if own != StrategyQueue || found == 0 || found == queueFormat {
+		return nil
+	}
+	prefix, _, _ := strings.Cut(key, "{")
+	return driver.OtherFormat(fmt.Sprintf("the queue %q", key), found, queueFormat, "the keys that begin with "+prefix)
 }
 
 // describeTimeout is short: the server answered the failed request a moment ago.

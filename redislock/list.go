@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
+	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
 
 // List reads a queue, or its front. It omits expired entries, although the store removes them
@@ -58,11 +60,18 @@ func isForeign(hash map[string]string) bool { return len(hash) > 0 && hash["hasp
 // read runs a script that changes nothing, and repeats it once if the connection broke: only the
 // next request finds that the server has closed an idle connection.
 func read(ctx context.Context, conn redisconn.Conn, s *redisconn.Script, c redisconn.Call) redisconn.Reply {
-	r := conn.Eval(ctx, s, c, 0)
-	if r.Err != nil && redisconn.Answered(r.Err) == "" && ctx.Err() == nil {
-		r = conn.Eval(ctx, s, c, 0)
+	return readAll(ctx, conn, s, []redisconn.Call{c})[0]
+}
+
+// readAll is the same for many calls.
+func readAll(ctx context.Context, conn redisconn.Conn, s *redisconn.Script, calls []redisconn.Call) []redisconn.Reply {
+	rs := conn.EvalAll(ctx, s, calls, 0)
+	lost := func(r redisconn.Reply) bool { return r.Err != nil && redisconn.Answered(r.Err) == "" }
+	if slices.ContainsFunc(rs, lost) && ctx.Err() == nil {
+		rs = conn.EvalAll(ctx, s, calls, 0)
 	}
-	return r
+	driver.Progress(ctx)
+	return rs
 }
 
 // parseEntries makes the entries from a name's hash.
@@ -111,104 +120,90 @@ func parseEntry(text, now string) (e driver.Entry, living bool, err error) {
 		return e, false, err
 	}
 	e.Left = time.Duration(expiry-moment) * time.Microsecond
-	p := parseEntryDetails(parts[4])
-	e.ID, e.Capacity, e.Session, e.Since, e.Owner = parts[0], p.capacity, p.session, p.since, p.owner
+	e.ID = parts[0]
+	readDetails(&e, parts[4])
 	return e, expiry > moment, nil
 }
 
-// entryDetails is the part of an entry behind its units.
-type entryDetails struct {
-	capacity       int64
-	session, owner string
-	since          time.Time
-}
-
-func parseEntryDetails(text string) entryDetails {
-	var r entryDetails
-	var capacity, since string
-	capacity, text, _ = strings.Cut(text, " ")
-	r.session, text, _ = strings.Cut(text, " ")
-	since, r.owner, _ = strings.Cut(text, " ")
-	r.capacity, _ = strconv.ParseInt(capacity, 10, 64)
+// readDetails reads the part of an entry behind its units.
+func readDetails(e *driver.Entry, text string) {
+	capacity, text, _ := strings.Cut(text, " ")
+	session, text, _ := strings.Cut(text, " ")
+	since, owner, _ := strings.Cut(text, " ")
+	e.Session, e.Owner = session, owner
+	e.Capacity, _ = strconv.ParseInt(capacity, 10, 64)
 	if us, err := strconv.ParseInt(since, 10, 64); err == nil {
-		r.since = time.UnixMicro(us)
+		e.Since = time.UnixMicro(us)
 	}
-	return r
 }
 
 // Names asks every master for its keys. A name without entries is left out: its hash only remembers
-// its next token. There may be many of these, so keys are read many at a time, and those whose
-// encoded form has another prefix not at all.
+// its next token.
 func (q *queue) Names(ctx context.Context, prefix string, yield func(string) bool) error {
-	return scan(ctx, q.conn, q.opts.Prefix+"{*}", "hash", func(keys []string) (more bool, err error) {
-		keys = slices.DeleteFunc(keys, func(key string) bool {
-			name, ok := driver.DecodeName(q.encoded(key))
-			return ok && !strings.HasPrefix(name, prefix)
-		})
-		for some := range slices.Chunk(keys, namesAtOnce) {
-			names, err := q.used(ctx, some)
-			for _, name := range names {
-				if strings.HasPrefix(name, prefix) && !yield(name) {
-					return false, nil
-				}
-			}
-			if err != nil {
-				return false, err
-			}
-		}
-		return true, nil
-	})
+	return listUsed(ctx, q.conn, q.opts.Prefix+"{*}", "hash", prefix, q.used, yield)
 }
 
 // namesAtOnce is how many keys a listing reads in one round trip: renewals and requests of the
 // process wait behind it.
 const namesAtOnce = 100
 
-// scan calls fn for the keys of the kind that match, page by page and each key once, at every
-// master, until fn returns false.
-func scan(ctx context.Context, conn redisconn.Conn, pattern, kind string, fn func(keys []string) (more bool, err error)) error {
-	seen := map[string]bool{} // SCAN may return a key twice
-	more := true
-	return conn.Each(ctx, func(n redisconn.Node) error {
-		for cursor := "0"; more; {
-			r := n.Do(ctx, "SCAN", cursor, "MATCH", pattern, "COUNT", "500", "TYPE", kind)
-			if r.Err != nil {
-				return r.Err
-			}
-			page, _ := r.Value.([]any)
-			if len(page) != 2 {
-				return fmt.Errorf("SCAN: unexpected answer %T", r.Value)
-			}
-			cursor, _ = page[0].(string)
-			found, _ := page[1].([]any)
-			var keys []string
-			for _, k := range found {
-				if key, _ := k.(string); !seen[key] {
-					seen[key] = true
-					keys = append(keys, key)
+// listUsed yields the names with the prefix of those keys that are in use. There may be many others,
+// so keys are read many at a time.
+func listUsed(ctx context.Context, conn redisconn.Conn, pattern, kind, prefix string,
+	used func(ctx context.Context, keys []string, prefix string) ([]string, error), yield func(string) bool) error {
+	for keys, err := range scan(ctx, conn, pattern, kind) {
+		if err != nil {
+			return err
+		}
+		for some := range slices.Chunk(keys, namesAtOnce) {
+			names, err := used(ctx, some, prefix)
+			for _, name := range names {
+				if strings.HasPrefix(name, prefix) && !yield(name) {
+					return nil
 				}
 			}
-			var err error
-			if more, err = fn(keys); err != nil {
+			if err != nil {
 				return err
 			}
-			if cursor == "0" {
-				return nil
-			}
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
-// oneByOne lets scan call fn for each key of a page.
-func oneByOne(fn func(key string) (more bool, err error)) func(keys []string) (bool, error) {
-	return func(keys []string) (bool, error) {
-		for _, key := range keys {
-			if more, err := fn(key); err != nil || !more {
-				return more, err
+// scan yields the keys of the kind that match, page by page and each key once, at every master. An
+// error ends it.
+func scan(ctx context.Context, conn redisconn.Conn, pattern, kind string) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		seen, more := map[string]bool{}, true // SCAN may return a key twice
+		err := conn.Each(ctx, func(n redisconn.Node) error {
+			for cursor := "0"; more; {
+				r := n.Do(ctx, "SCAN", cursor, "MATCH", pattern, "COUNT", "500", "TYPE", kind)
+				if r.Err != nil {
+					return r.Err
+				}
+				driver.Progress(ctx)
+				page, _ := r.Value.([]any)
+				if len(page) != 2 {
+					return fmt.Errorf("SCAN: unexpected answer %T", r.Value)
+				}
+				cursor, _ = page[0].(string)
+				found, _ := page[1].([]any)
+				var keys []string
+				for _, k := range found {
+					if key, _ := k.(string); !seen[key] {
+						seen[key] = true
+						keys = append(keys, key)
+					}
+				}
+				if more = yield(keys, nil); cursor == "0" {
+					break
+				}
 			}
+			return nil
+		})
+		if err != nil && more {
+			yield(nil, err)
 		}
-		return true, nil
 	}
 }
 
@@ -217,36 +212,40 @@ func (q *queue) encoded(key string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(key, q.opts.Prefix+"{"), "}")
 }
 
-// used returns the names of those keys that have live entries. What had no answer, since the
-// connection broke, is read once more: it changes nothing.
-func (q *queue) used(ctx context.Context, keys []string) (names []string, err error) {
-	calls := make([]redisconn.Call, len(keys))
-	for i, key := range keys {
-		calls[i] = redisconn.Call{Keys: []string{key}, Args: []string{"1"}}
-	}
-	for i, r := range q.conn.EvalAll(ctx, frontScript, calls) {
-		if r.Err != nil && redisconn.Answered(r.Err) == "" {
-			r = q.read(ctx, keys[i], 1)
+// used returns the names of those keys that have live entries. Keys whose encoded form has another
+// prefix are not read. A queue of another version of hasp is an error: who lists would take it for
+// free.
+func (q *queue) used(ctx context.Context, keys []string, prefix string) (names []string, err error) {
+	var calls, foreign []redisconn.Call
+	for _, key := range keys {
+		if name, ok := driver.DecodeName(q.encoded(key)); !ok || strings.HasPrefix(name, prefix) {
+			calls = append(calls, redisconn.Call{Keys: []string{key}, Args: []string{"1"}})
 		}
+	}
+	for i, r := range readAll(ctx, q.conn, frontScript, calls) {
 		if redisconn.Answered(r.Err) == "WRONGTYPE" {
 			continue // it was a hash a moment ago
 		}
 		if r.Err != nil {
 			return names, r.Err
 		}
-		if name := q.nameIfUsed(keys[i], r.Value); name != "" {
+		now, hash := contents(r.Value)
+		if isForeign(hash) {
+			foreign = append(foreign, redisconn.Call{Keys: calls[i].Keys})
+		} else if name := q.nameIfUsed(calls[i].Keys[0], now, hash); name != "" {
 			names = append(names, name)
+		}
+	}
+	for i, r := range readAll(ctx, q.conn, setnx.Format, foreign) {
+		if err := otherFormat(StrategyQueue, foreign[i].Keys[0], r.Value); err != nil {
+			return names, err
 		}
 	}
 	return names, nil
 }
 
 // nameIfUsed returns the name of a key that has live entries, else "".
-func (q *queue) nameIfUsed(key string, reply any) string {
-	now, hash := contents(reply)
-	if isForeign(hash) {
-		return ""
-	}
+func (q *queue) nameIfUsed(key, now string, hash map[string]string) string {
 	name, ok := driver.DecodeName(q.encoded(key))
 	if !ok {
 		name = hash["name"]

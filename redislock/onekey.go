@@ -9,35 +9,24 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/redislock/internal/quarantine"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
 
 // oneKey is the backend of the dialects: a mutex, with a token if there is a counter.
 type oneKey struct {
-	conn    redisconn.Conn
-	guard   *quarantine.Guard
-	opts    Options
+	store
 	dialect *dialect
 }
 
 func newOneKey(conn redisconn.Conn, o Options, d *dialect) *oneKey {
 	// They share their locks with other libraries, and have no prefix for all keys: the mark is
 	// with their other keys.
-	guard := quarantine.NewGuard(conn, setnx.CompanionPrefix, o.NoQuarantine, o.Replicas > 0)
-	return &oneKey{conn: conn, guard: guard, opts: o, dialect: d}
+	return &oneKey{newStore(conn, setnx.CompanionPrefix, o), d}
 }
-
-func (a *oneKey) String() string { return a.conn.String() }
 
 func (a *oneKey) Traits() driver.Traits {
 	return driver.Traits{Fencing: !a.opts.NoFence, Push: true, Forgets: true, Liveness: driver.Leased, MinTTL: minTTL}
-}
-
-func (a *oneKey) Close() error {
-	a.conn.Close()
-	return nil
 }
 
 // keys are those of the lock, its counter, and its waiters or the description of its holder. The
@@ -95,6 +84,11 @@ func (a *oneKey) Open(ctx context.Context, o driver.SessionOptions) (driver.Sess
 	}
 	s.done, s.finish = context.WithCancel(context.Background())
 	if a.dialect.announces {
+		// Nothing is listened to yet. A user who may not publish could never release.
+		r := a.conn.Eval(ctx, publishing, redisconn.Call{Args: []string{redissonChannel(a.opts.Prefix + "hasp")}}, 0)
+		if redisconn.Answered(r.Err) != "" {
+			return nil, 0, redisconn.Refusal(r.Err)
+		}
 		return s, o.TTL, nil
 	}
 	l := &redisconn.Listener{Conn: a.conn, Channel: setnx.ChannelPrefix + s.id, Message: s.onWake, Subscribed: func(context.Context) { s.notifyAll() }}
@@ -104,6 +98,8 @@ func (a *oneKey) Open(ctx context.Context, o driver.SessionOptions) (driver.Sess
 	}
 	return s, o.TTL, nil
 }
+
+var publishing = redisconn.NewScript(func() string { return "return redis.call('PUBLISH', ARGV[1], '')" })
 
 func newUUID() string {
 	var b [16]byte

@@ -23,15 +23,23 @@ func (a *oneKey) holder(ctx context.Context, name string) (keys []string, e driv
 	if r.Err != nil {
 		return nil, e, "", describeForeign(ctx, a.conn, a.opts.Strategy, keys[0], wrongType(name, r.Err))
 	}
-	parts, _ := r.Value.([]any)
-	if len(parts) < 2 {
-		return keys, e, "", nil
+	e, me = a.parseHolder(name, r.Value)
+	return keys, e, me, nil
+}
+
+// parseHolder reads the answer of a dialect's peek.
+func (a *oneKey) parseHolder(name string, answer any) (e driver.Entry, me string) {
+	parts, _ := answer.([]any)
+	if len(parts) < 3 {
+		return e, ""
 	}
 	holder, _ := parts[0].(string)
 	counter, _ := parts[1].(string)
-	if me = holder; len(parts) > 2 {
-		me, _ = parts[2].(string)
+	left, _ := parts[2].(int64)
+	if me = holder; len(parts) > 3 {
+		me, _ = parts[3].(string)
 	}
+	e.Left = time.Duration(max(left, 0)) * time.Millisecond
 	e.Request = driver.Request{Name: name, ID: holder, Units: driver.Whole, Capacity: driver.Whole, Owner: holder}
 	if !a.opts.NoFence {
 		e.Seq, _ = strconv.ParseUint(counter, 10, 64)
@@ -44,8 +52,15 @@ func (a *oneKey) holder(ctx context.Context, name string) (keys []string, e driv
 			e.Since = time.UnixMicro(us)
 		}
 	}
-	return keys, e, me, nil
+	if left < 0 {
+		e.Owner += neverExpires
+	}
+	return e, me
 }
+
+// neverExpires follows the owner of a key without expiry, for people: others may lock so, and a
+// person may have removed the expiry. Nothing but its holder, or they, will end such a lock.
+const neverExpires = " (its key never expires: if it is gone, remove the key)"
 
 // List shows the holder. The store does not know all waiters.
 func (a *oneKey) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
@@ -86,18 +101,37 @@ func (a *oneKey) Names(ctx context.Context, prefix string, yield func(string) bo
 	if a.opts.NoFence {
 		return fmt.Errorf("%w: with fence=off nothing tells a lock from another key", driver.ErrUnsupported)
 	}
-	return scan(ctx, a.conn, a.opts.FencePrefix+"{*", "string", oneByOne(func(counter string) (more bool, err error) {
-		key := setnx.Untag(strings.TrimPrefix(counter, a.opts.FencePrefix))
-		name, ours := strings.CutPrefix(key, a.opts.Prefix)
+	return listUsed(ctx, a.conn, a.opts.FencePrefix+"{*", "string", prefix, a.held, yield)
+}
+
+// counted returns the name that a counter is for.
+func (a *oneKey) counted(counter string) (name string, ours bool) {
+	return strings.CutPrefix(setnx.Untag(strings.TrimPrefix(counter, a.opts.FencePrefix)), a.opts.Prefix)
+}
+
+// held returns the names of those counters whose locks are held. A key that is no lock any more is
+// no error.
+func (a *oneKey) held(ctx context.Context, counters []string, prefix string) (held []string, err error) {
+	var calls []redisconn.Call
+	var of []string
+	for _, counter := range counters {
+		name, ours := a.counted(counter)
 		if !ours || !strings.HasPrefix(name, prefix) || name == "" || !utf8.ValidString(name) {
-			return true, nil
+			continue
 		}
-		_, _, me, err := a.holder(ctx, name)
-		if err != nil || me == "" {
-			return true, ctx.Err() // a key that is no lock any more is no error of the listing
+		if keys, err := a.keys(name); err == nil {
+			calls, of = append(calls, redisconn.Call{Keys: keys}), append(of, name)
 		}
-		return yield(name), nil
-	}))
+	}
+	for i, r := range readAll(ctx, a.conn, a.dialect.peek, calls) {
+		if r.Err != nil && redisconn.Answered(r.Err) == "" {
+			return held, r.Err
+		}
+		if _, me := a.parseHolder(of[i], r.Value); me != "" {
+			held = append(held, of[i])
+		}
+	}
+	return held, nil
 }
 
 var (

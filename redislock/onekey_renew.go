@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/keepalive"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
+	"github.com/hasplock/hasp/driver/kit/keepalive"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
@@ -17,7 +18,7 @@ func (s *oneKeySession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	began := time.Now()
+	began := bootclock.Now()
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -34,9 +35,7 @@ func (s *oneKeySession) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if len(all) == 0 {
 		return s.opts.TTL, nil
 	}
-	sw := renewInSlices(ctx, s.store.conn, all, func(t *oneKeyTicket) string { return t.keys[0] }, s.renewSlice)
-
-	tally := keepalive.Tally{TTL: s.opts.TTL, Late: map[string]time.Duration{}, Err: sw.err, ServerFailed: sw.serverFailed}
+	tally := renewInSlices(ctx, s.store.conn, s.opts.TTL, all, func(t *oneKeyTicket) string { return t.keys[0] }, s.renewSlice)
 	s.mu.Lock()
 	for _, t := range all {
 		if s.tickets[t.request.ID] != t || !t.sent {
@@ -58,7 +57,7 @@ type sentKey struct {
 }
 
 // renewSlice makes the calls for one slice: one, or in a cluster one for each key.
-func (s *oneKeySession) renewSlice(ctx context.Context, slice []*oneKeyTicket) error {
+func (s *oneKeySession) renewSlice(ctx context.Context, slice []*oneKeyTicket) []redisconn.Reply {
 	most := sliceEntries
 	if s.store.conn.Topology() == redisconn.Cluster {
 		most = 1
@@ -82,23 +81,20 @@ func (s *oneKeySession) renewSlice(ctx context.Context, slice []*oneKeyTicket) e
 	if len(calls) == 0 {
 		return nil
 	}
-	sent := time.Now()
-	var failed error
-	replies := s.store.guard.EvalAll(ctx, s.store.dialect.extend, calls)
+	sent := bootclock.Now()
+	replies := s.store.guard.EvalAll(ctx, s.store.dialect.extend, calls, 0)
 	for i, r := range replies {
 		if r.Err == nil {
 			s.applyRenewal(keys[i*most:min((i+1)*most, len(keys))], r.Value, sent)
-		} else if failed == nil || redisconn.Answered(failed) != "" {
-			failed = r.Err // a missing answer takes precedence: see renewInSlices
 		}
 	}
-	return failed
+	return replies
 }
 
 // applyRenewal reads an answer: the numbers of the keys that are not ours. If a request was
 // still unanswered when the renewal was sent, it may not have arrived yet, and gives its key a
 // whole TTL when it does.
-func (s *oneKeySession) applyRenewal(keys []sentKey, reply any, sent time.Time) {
+func (s *oneKeySession) applyRenewal(keys []sentKey, reply any, sent bootclock.Instant) {
 	var gone []string
 	s.mu.Lock()
 	for _, k := range keys {
@@ -113,7 +109,11 @@ func (s *oneKeySession) applyRenewal(keys []sentKey, reply any, sent time.Time) 
 			continue
 		}
 		k := keys[at-1]
-		if !k.confirmed || k.left || s.tickets[k.request.ID] != k.oneKeyTicket {
+		if k.left || s.tickets[k.request.ID] != k.oneKeyTicket {
+			continue
+		}
+		if !k.confirmed {
+			k.missed = true // see apply, of a queue's session
 			continue
 		}
 		k.gone, k.sent = true, false

@@ -101,13 +101,7 @@ func (s *oneKeySession) Close(ctx context.Context) error {
 	for i, t := range left {
 		calls[i] = t.giveCall()
 	}
-	var failed []*oneKeyTicket
-	var err error
-	for i, r := range s.store.conn.EvalAll(ctx, s.store.dialect.give, calls) {
-		if !leaveDone(r.Err) {
-			failed, err = append(failed, left[i]), r.Err
-		}
-	}
+	failed, err := notDone(left, s.store.conn.EvalAll(ctx, s.store.dialect.give, calls, 0))
 	s.mu.Lock()
 	s.left = failed
 	s.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/signal"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
+	"github.com/hasplock/hasp/driver/kit/signal"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
@@ -23,14 +24,15 @@ type oneKeyTicket struct {
 	signal  signal.Signal // try again
 
 	// Guarded by session.mu.
-	sent      bool      // the key may be ours
-	uncertain bool      // a request was not answered: it may still take the key
-	renewed   time.Time // when the last request was sent that gave the key its TTL, if it is ours
-	held      bool      // the store has said so
-	waiting   bool      // session.names counts it
-	queued    bool      // the core has been told to wait
-	left      bool      // a late Enqueue must not take anything
+	sent      bool              // the key may be ours
+	uncertain bool              // a request was not answered: it may still take the key
+	renewed   bootclock.Instant // when the last request was sent that gave the key its TTL, if it is ours
+	held      bool              // the store has said so
+	waiting   bool              // session.names counts it
+	queued    bool              // the core has been told to wait
+	left      bool              // a late Enqueue must not take anything
 	gone      bool
+	missed    bool // a renewal has not found the key for which a request was under way
 }
 
 // member is the waiter's member in the set of waiters; "" if it is not woken from there.
@@ -78,7 +80,7 @@ func (t *oneKeyTicket) register(keys []string, waits bool) error {
 		t.keys = keys
 	}
 	if !t.sent {
-		t.renewed = time.Now() // before anything is sent
+		t.renewed = bootclock.Now() // before anything is sent
 	}
 	t.sent = true
 	s.tickets[t.request.ID] = t
@@ -156,6 +158,9 @@ func (t *oneKeyTicket) try(ctx context.Context) (driver.Verdict, error) {
 		return driver.Verdict{}, describeForeign(ctx, s.store.conn, s.store.opts.Strategy, t.keys[0], err)
 	}
 	number := func(i int) int64 { n, _ := parts[i].(int64); return n }
+	if len(parts) == 2 && t.wasMissed() {
+		return t.try(ctx) // as session.Enter does
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -183,6 +188,14 @@ func (t *oneKeyTicket) try(ctx context.Context) (driver.Verdict, error) {
 	return driver.Verdict{}, fmt.Errorf("unexpected answer %v", r.Value)
 }
 
+// wasMissed reports, once, that a renewal has not found the key.
+func (t *oneKeyTicket) wasMissed() (is bool) {
+	t.session.mu.Lock()
+	defer t.session.mu.Unlock()
+	is, t.missed = t.missed, false
+	return is
+}
+
 // recordFailure notes that an attempt has failed. If the store has refused it, there is nothing to
 // renew or to leave, unless an earlier attempt may still be on its way. The core does not ask
 // again after a refusal before the first wait.
@@ -207,17 +220,19 @@ func (t *oneKeyTicket) recordFailure(err error) {
 // refused says when to try again without being woken: when the holder's key expires, with some
 // jitter, so that not all waiters try together; sooner if no message announces the release.
 func (t *oneKeyTicket) refused(holder string, left time.Duration) driver.Verdict {
-	d := t.session.store.dialect
+	owner, next := holder, left
 	if left <= 0 {
-		left = noExpiry
+		next = noExpiry
 	}
-	owner := holder
-	if d.foreign(holder) {
-		left = min(left, foreignPoll)
+	if t.session.store.dialect.foreign(holder) {
+		next = min(next, foreignPoll)
 	} else if _, rest, ok := strings.Cut(holder, " "); ok {
 		_, owner, _ = strings.Cut(rest, " ")
 	}
-	return driver.Verdict{Holder: owner, Retry: withJitter(left)}
+	if left < 0 {
+		owner += neverExpires
+	}
+	return driver.Verdict{Holder: owner, Retry: withJitter(next)}
 }
 
 // withJitter lets waiters that wait for the same moment try one after the other.
@@ -274,7 +289,7 @@ func (t *oneKeyTicket) Leave(ctx context.Context) error {
 	if redisconn.Answered(r.Err) == "WRONGTYPE" || r.Err == nil && r.Value != int64(1) {
 		return driver.ErrGone
 	}
-	return r.Err
+	return redisconn.Refusal(r.Err)
 }
 
 // giveCall is for a ticket that has left. One that holds is no waiter any more, unless an attempt

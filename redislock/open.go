@@ -36,7 +36,7 @@ func newBackend(conn redisconn.Conn, o *Options) (driver.Backend, error) {
 	case StrategyRedisson:
 		return newOneKey(conn, opts, redisson), nil
 	}
-	return newQueue(conn, opts), nil
+	return &queue{newStore(conn, opts.Prefix, opts)}, nil
 }
 
 // Open connects to the store that a URL names; docs/backends/redis.md has its parameters. ctx

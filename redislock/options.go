@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,17 +71,11 @@ func (o *Options) withDefaults() (Options, error) {
 	if o != nil {
 		r = *o
 	}
-	if r.Strategy == "" {
-		r.Strategy = StrategyQueue
-	}
+	r.Strategy = cmp.Or(r.Strategy, StrategyQueue)
+	r.FencePrefix = cmp.Or(r.FencePrefix, defaultFencePrefix)
+	r.Retention = cmp.Or(r.Retention, defaultRetention)
 	if r.Prefix == "" && r.Strategy == StrategyQueue {
 		r.Prefix = defaultPrefix
-	}
-	if r.FencePrefix == "" {
-		r.FencePrefix = defaultFencePrefix
-	}
-	if r.Retention == 0 {
-		r.Retention = defaultRetention
 	}
 	switch {
 	case r.Strategy != StrategyQueue && r.Strategy != StrategySetNX && r.Strategy != StrategyRedisson:
@@ -119,23 +114,19 @@ func (o *Options) keep(ttl time.Duration) (string, error) {
 }
 
 // mayWait refuses a user without the right to WAIT, if grants are to be confirmed by replicas: each
-// would be repeated for a TTL, while its entry keeps the name taken. It asks the first server that
-// answers. One that does not answer is no refusal.
-func (o *Options) mayWait(ctx context.Context, conn redisconn.Conn) (refused error) {
+// would be repeated for a TTL, while its entry keeps the name taken. It asks one server. No answer is
+// no refusal.
+func (o *Options) mayWait(ctx context.Context, conn redisconn.Conn) error {
 	if o.Replicas == 0 {
 		return nil
 	}
-	_ = conn.Each(ctx, func(n redisconn.Node) error {
-		r := n.Do(ctx, "WAIT", "0", "1") // for none: the answer comes at once
-		if redisconn.Answered(r.Err) == "NOPERM" {
-			refused = redisconn.Refusal(r.Err)
-		}
-		if r.Err == nil || redisconn.Answered(r.Err) != "" {
-			return errAsked
-		}
-		return nil
+	err := conn.Each(ctx, func(n redisconn.Node) error {
+		return cmp.Or(redisconn.Refusal(n.Do(ctx, "WAIT", "0", "1").Err), errAsked) // for none: the answer comes at once
 	})
-	return refused
+	if redisconn.Answered(err) == "NOPERM" {
+		return err
+	}
+	return nil
 }
 
 var errAsked = errors.New("one server has answered")

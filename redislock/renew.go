@@ -8,7 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hasplock/hasp/internal/keepalive"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
+	"github.com/hasplock/hasp/driver/kit/keepalive"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
@@ -27,7 +28,7 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 // Tickets that are registered after it has begun need no renewal: their requests are sent later,
 // and give them a whole TTL.
 func (s *session) renew(ctx context.Context, which func(*ticket) bool) (time.Duration, error) {
-	began := time.Now()
+	began := bootclock.Now()
 	s.Lock()
 	if s.Closed() {
 		s.Unlock()
@@ -51,9 +52,7 @@ func (s *session) renew(ctx context.Context, which func(*ticket) bool) (time.Dur
 	if len(all) == 0 {
 		return s.Options.TTL, nil
 	}
-	sw := renewInSlices(ctx, s.queue.conn, all, func(t *ticket) string { return t.Extra.key }, s.renewSlice)
-
-	tally := keepalive.Tally{TTL: s.Options.TTL, Late: map[string]time.Duration{}, Err: sw.err, ServerFailed: sw.serverFailed}
+	tally := renewInSlices(ctx, s.queue.conn, s.Options.TTL, all, func(t *ticket) string { return t.Extra.key }, s.renewSlice)
 	s.Lock()
 	for _, t := range all {
 		if !s.Has(t) {
@@ -85,7 +84,7 @@ type batch struct {
 //
 // It leaves out tickets that have left since: if a ticket's request to leave is lost, a renewal
 // would keep its entry for another TTL.
-func (s *session) renewSlice(ctx context.Context, slice []*ticket) error {
+func (s *session) renewSlice(ctx context.Context, slice []*ticket) []redisconn.Reply {
 	batches := s.batches(slice)
 	if len(batches) == 0 {
 		return nil
@@ -94,33 +93,19 @@ func (s *session) renewSlice(ctx context.Context, slice []*ticket) error {
 	for i, b := range batches {
 		calls[i] = b.call
 	}
-	sent := time.Now()
-	replies := s.queue.guard.EvalAll(ctx, renewScript, calls)
-	failed := s.confirmReplicated(ctx, calls[len(calls)-1])
-	if failed != nil {
-		sent = time.Time{} // nothing is known to be extended; what the answers report is true all the same
-	}
+	sent := bootclock.Now()
+	replies := s.queue.guard.EvalAll(ctx, renewScript, calls, s.queue.opts.Replicas)
 	for i, r := range replies {
-		if r.Err == nil {
-			r.Err = s.apply(batches[i], r.Value, sent)
-		}
-		if r.Err != nil && (failed == nil || redisconn.Answered(failed) != "") {
-			failed = r.Err // a missing answer takes precedence: see renewInSlices
+		switch {
+		case r.Err == nil:
+			replies[i].Err = s.apply(batches[i], r.Value, sent)
+		case r.Value != nil:
+			// Replicas have not confirmed it: a master that is cut off from them may have been
+			// replaced, and its holders must end. What the answer reports is true all the same.
+			_ = s.apply(batches[i], r.Value, bootclock.Instant{})
 		}
 	}
-	return failed
-}
-
-// confirmReplicated waits until the replicas have the renewals before it, if locks are replicated:
-// a master that is cut off from them may have been replaced, and its holders must end. It repeats
-// the last call, which changes nothing that the first one has not: a server replicates in the order
-// of its writes, so what confirms the last confirms all. The news of its answer come with the next
-// renewal.
-func (s *session) confirmReplicated(ctx context.Context, last redisconn.Call) error {
-	if s.queue.opts.Replicas == 0 {
-		return nil
-	}
-	return s.queue.guard.Eval(ctx, renewScript, last, s.queue.opts.Replicas).Err
+	return replies
 }
 
 func (s *session) batches(slice []*ticket) []*batch {
@@ -158,7 +143,7 @@ func (b *batch) add(tickets []*ticket) {
 }
 
 // apply reads the news: pairs of a ticket's number and what became of its entry.
-func (s *session) apply(b *batch, reply any, sent time.Time) error {
+func (s *session) apply(b *batch, reply any, sent bootclock.Instant) error {
 	news, ok := reply.([]any)
 	if !ok || len(news)%2 != 0 {
 		return fmt.Errorf("renewal: unexpected answer %T", reply)
@@ -186,9 +171,12 @@ func (s *session) apply(b *batch, reply any, sent time.Time) error {
 			k.Extra.watching = true
 			k.AskAfter(time.Duration(-what) * time.Microsecond)
 		case what == 0 && k.confirmed:
-			// A request that was unanswered when this was sent may not have arrived yet: it
-			// gives its entry a whole TTL when it does.
 			gone = append(gone, k.ticket)
+		case what == 0:
+			// A request that was unanswered when this was sent may not have arrived yet: it gives
+			// its entry a whole TTL when it does. Or the server has forgotten the entry since, and
+			// the answer is late: see Enter.
+			k.Extra.missed = true
 		}
 	}
 	s.Unlock()

@@ -3,10 +3,12 @@ package redislock
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
-	"github.com/hasplock/hasp/internal/keepalive"
+	"github.com/hasplock/hasp/driver/kit/keepalive"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
@@ -21,8 +23,6 @@ const (
 
 // slicedRenewal is the outcome of a renewal of many entries.
 type slicedRenewal struct {
-	conn redisconn.Conn
-
 	mu           sync.Mutex
 	err          error    // the first, or the first that a server answered with
 	serverFailed bool     // a server has refused, or has not answered anything while others have
@@ -31,11 +31,11 @@ type slicedRenewal struct {
 
 // renewInSlices calls renew for the entries in their order, slice by slice, and returns when all
 // requests are answered or ctx has ended. In a cluster each server has separate slices: a silent
-// server must not use up the time of the others' entries. renew returns the error of a slice, or
-// of a part of it. A missing answer ends the work for that server: a later request to it would
-// have no answer, either.
-func renewInSlices[E any](ctx context.Context, conn redisconn.Conn, all []E, key func(E) string, renew func(context.Context, []E) error) *slicedRenewal {
-	s := &slicedRenewal{conn: conn}
+// server must not use up the time of the others' entries. A missing answer ends the work for that
+// server: a later request to it would have no answer, either. The tally has no entries yet.
+func renewInSlices[E any](ctx context.Context, conn redisconn.Conn, ttl time.Duration, all []E, key func(E) string,
+	renew func(context.Context, []E) []redisconn.Reply) keepalive.Tally {
+	var s slicedRenewal
 	byNode := map[string][]E{"": all}
 	if conn.Topology() == redisconn.Cluster {
 		clear(byNode)
@@ -46,16 +46,20 @@ func renewInSlices[E any](ctx context.Context, conn redisconn.Conn, all []E, key
 	}
 	var wg sync.WaitGroup
 	for node, entries := range byNode {
+		chunks := slices.Collect(slices.Chunk(entries, sliceEntries))
 		wg.Go(func() {
-			answered := renewSlices(entries, func(slice []E) error {
-				err := ctx.Err()
-				if err == nil {
-					err = renew(ctx, slice)
+			var answered atomic.Bool
+			keepalive.Slices(len(chunks), slicesAtOnce, func(i int) bool {
+				if err := ctx.Err(); err != nil {
+					return s.record(redisconn.Reply{Err: err})
 				}
-				s.record(err)
-				return err
+				if !s.record(renew(ctx, chunks[i])...) {
+					return false
+				}
+				answered.Store(true)
+				return true
 			})
-			if answered {
+			if answered.Load() {
 				return
 			}
 			s.mu.Lock()
@@ -73,34 +77,24 @@ func renewInSlices[E any](ctx context.Context, conn redisconn.Conn, all []E, key
 			conn.Redial(node)
 		}
 	}
-	return s
+	return keepalive.Tally{TTL: ttl, Late: map[string]time.Duration{}, Err: redisconn.Refusal(s.err), ServerFailed: s.serverFailed}
 }
 
-// renewSlices calls renew for slices of the entries until one is not answered. It reports whether
-// any was.
-func renewSlices[E any](entries []E, renew func([]E) error) bool {
-	var answered atomic.Bool
-	n := (len(entries) + sliceEntries - 1) / sliceEntries
-	keepalive.Slices(n, slicesAtOnce, func(i int) bool {
-		err := renew(entries[i*sliceEntries : min((i+1)*sliceEntries, len(entries))])
-		ok := err == nil || redisconn.Answered(err) != ""
-		if ok {
-			answered.Store(true)
-		}
-		return ok
-	})
-	return answered.Load()
-}
-
-func (s *slicedRenewal) record(err error) {
-	if err == nil {
-		return
-	}
+// record reports whether there is no answer missing.
+func (s *slicedRenewal) record(replies ...redisconn.Reply) (answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	refused := redisconn.Answered(err) != ""
-	if s.err == nil || refused && !s.serverFailed {
-		s.err = err
+	answered = true
+	for _, r := range replies {
+		if r.Err == nil {
+			continue
+		}
+		refused := redisconn.Answered(r.Err) != ""
+		if s.err == nil || refused && !s.serverFailed {
+			s.err = r.Err
+		}
+		s.serverFailed = s.serverFailed || refused
+		answered = answered && refused
 	}
-	s.serverFailed = s.serverFailed || refused
+	return answered
 }

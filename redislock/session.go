@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/pushqueue"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
+	"github.com/hasplock/hasp/driver/kit/pushqueue"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
@@ -38,8 +39,9 @@ type ticket = pushqueue.Ticket[extra]
 // extra is this driver's part of a ticket. The session's lock guards all of it but the key.
 type extra struct {
 	key      string
-	renewed  time.Time // when the last request was sent that gave the entry its TTL
-	watching bool      // the core has been told when to ask, and has a timer for it
+	renewed  bootclock.Instant // when the last request was sent that gave the entry its TTL
+	watching bool              // the core has been told when to ask, and has a timer for it
+	missed   bool              // a renewal has not found the entry of a request that was under way
 }
 
 var errSessionClosed = pushqueue.ErrClosed
@@ -52,7 +54,7 @@ func newSession(q *queue, o driver.SessionOptions, keep string) *session {
 	s.Session = pushqueue.New[extra](s, o)
 	// The release that grants does not wait for the replicas: each granted ticket asks for them.
 	s.Confirm = q.opts.Replicas > 0
-	s.Entering = func(t *ticket) { t.Extra.renewed = time.Now() }
+	s.Entering = func(t *ticket) { t.Extra.renewed = bootclock.Now() }
 	return s
 }
 
@@ -75,13 +77,7 @@ func (s *session) Close(ctx context.Context) error {
 	if len(left) == 0 {
 		return ctx.Err()
 	}
-	var failed []redisconn.Call
-	var err error
-	for i, r := range s.queue.guard.EvalAll(ctx, leaveScript, left) {
-		if !leaveDone(r.Err) {
-			failed, err = append(failed, left[i]), r.Err
-		}
-	}
+	failed, err := notDone(left, s.queue.guard.EvalAll(ctx, leaveScript, left, 0))
 	s.Lock()
 	s.left = failed
 	s.Unlock()

@@ -2,6 +2,7 @@ package s3lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -14,9 +15,21 @@ import (
 
 // Diagnose looks at what else happens to the objects of the bucket, and at this machine's clock.
 func (s *store) Diagnose(ctx context.Context) ([]driver.Finding, error) {
-	found := []driver.Finding{{Level: driver.Info, Subject: "conditions", Text: "If-None-Match and If-Match were tried when the store was opened, and are honoured"}}
+	passed, err := s.wholeProbe(ctx)
+	if err != nil && !errors.Is(err, driver.ErrInvalid) {
+		return nil, err
+	}
+	var found []driver.Finding
 	add := func(level driver.Level, subject, text, cure string) {
 		found = append(found, driver.Finding{Level: level, Subject: subject, Text: text, Cure: cure})
+	}
+	switch {
+	case err != nil:
+		add(driver.Bad, "conditions", err.Error(), "take another store, or what stands between out of the way")
+	case passed.MD5:
+		add(driver.Info, "conditions", "If-None-Match and If-Match were tried by writes at once, and are honoured; each read is checked by its ETag, the MD5 of the object", "")
+	default:
+		add(driver.Info, "conditions", "If-None-Match and If-Match were tried by writes at once, and are honoured; ETags are no MD5, so each read is checked by the nonce in the metadata", "")
 	}
 	if v, err := s.core.GetBucketVersioning(ctx, s.bucket); err == nil && v.Enabled() {
 		add(driver.Warn, "versions", "the bucket keeps every version: each renewal leaves one, 4,320 a day for a lock with a TTL of 60 s",

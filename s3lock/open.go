@@ -64,6 +64,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 64
+	transport.DisableCompression = true
 	if config != nil {
 		transport.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 			return (&tls.Dialer{Config: secure.Fresh(config)}).DialContext(ctx, network, address)
@@ -105,7 +106,15 @@ func open(ctx context.Context, client *minio.Client, bucket string, opts *Option
 			poll = opts.Poll
 		}
 	}
-	if err := s.probe(ctx); err != nil {
+	probed := make(chan error, 1) // apart: the library waits for credentials without looking at ctx
+	go func() { probed <- s.probe(ctx) }()
+	var err error
+	select {
+	case err = <-probed:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
 		closed()
 		return nil, err
 	}

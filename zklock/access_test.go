@@ -41,7 +41,7 @@ func TestBadSettings(t *testing.T) {
 		"zookeeper://h?tls=false&ca=/nowhere", "zookeeper://h?tls=true&ca=/nowhere", "zookeeper://h?tls=true&cert=/nowhere",
 	} {
 		_, err := openAt(t, u)
-		if !errors.Is(err, hasp.ErrInvalidOption) {
+		if !errors.Is(err, hasp.ErrInvalid) {
 			t.Errorf("%s: %v", u, err)
 		}
 		if err != nil && strings.Contains(err.Error(), "s3cret") {

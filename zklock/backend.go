@@ -101,6 +101,10 @@ func (b *backend) anyConn(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, explain("connect", err)
 	}
+	if err := c.checkFormat(ctx, b.opts, false); err != nil {
+		c.abandon()
+		return nil, err
+	}
 	b.mu.Lock()
 	b.own = c
 	closed := b.closed

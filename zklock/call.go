@@ -3,6 +3,8 @@ package zklock
 import (
 	"context"
 	"fmt"
+
+	"github.com/go-zookeeper/zk"
 )
 
 // call makes one request by a function of the client library, which blocks until there is
@@ -17,6 +19,48 @@ func call[T any](ctx context.Context, c *conn, fn func() (T, error)) (T, error) 
 		return none, err
 	}
 	return launch(ctx, c, fn)
+}
+
+// do is call for requests that are answered by an error alone.
+func (c *conn) do(ctx context.Context, fn func() error) error {
+	_, err := call(ctx, c, func() (struct{}, error) { return struct{}{}, fn() })
+	return err
+}
+
+// childrenOf reads the names of a node's children.
+func (c *conn) childrenOf(ctx context.Context, path string) ([]string, error) {
+	return call(ctx, c, func() ([]string, error) {
+		names, _, err := c.zk.Children(path)
+		return names, err
+	})
+}
+
+// znode is a node as it was read. stat is not nil, also after an error.
+type znode struct {
+	data []byte
+	stat *zk.Stat
+}
+
+func (c *conn) get(ctx context.Context, path string) (znode, error) {
+	n, err := call(ctx, c, func() (n znode, err error) {
+		n.data, n.stat, err = c.zk.Get(path)
+		return n, err
+	})
+	if err != nil {
+		n = znode{stat: &zk.Stat{}}
+	}
+	return n, err
+}
+
+// stat reads what there is of a node but its data; nil if it does not exist.
+func (c *conn) stat(ctx context.Context, path string) (*zk.Stat, error) {
+	return call(ctx, c, func() (*zk.Stat, error) {
+		found, stat, err := c.zk.Exists(path)
+		if err != nil || !found {
+			return nil, err
+		}
+		return stat, nil
+	})
 }
 
 // launch is call for callers that have seen that there is a connection: fn does run.

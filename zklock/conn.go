@@ -13,6 +13,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
 )
 
 // conn is one ZooKeeper session, on one TCP connection after the other, and the only place
@@ -36,6 +37,7 @@ type conn struct {
 	failed chan struct{} // closed when each server was tried and there has been no connection
 
 	watches  watchTable
+	pending  sync.Map       // *pendingCreate by path: those whose request and answer the monitor looks for
 	lastZxid atomic.Int64   // of the answers, on all connections
 	creating sync.WaitGroup // the library's CreateContainer; none begins after the end
 
@@ -47,11 +49,10 @@ type conn struct {
 	unreachable   bool         // failed is closed
 	monitor       *connMonitor // the current TCP connection; nil before the first
 
-	continued time.Time // when the connection that is up was about to ask for the session
+	continued bootclock.Instant // when the connection that is up was about to ask for the session
 
-	granted        time.Duration // the least so far
-	shorter        func(asked time.Time, granted time.Duration)
-	pendingCreates map[string]*pendingCreate // creates whose request and answer the monitor looks for, by path
+	granted time.Duration // the least so far
+	shorter func(asked time.Time, granted time.Duration)
 }
 
 // sendBuffer is the size of the library's buffer for requests: ours have a few KB, its own
@@ -64,7 +65,6 @@ func openConn(ctx context.Context, o *Options, servers []string, ttl time.Durati
 	c := &conn{
 		asked: ttl, lost: lost,
 		ended: make(chan struct{}), ready: make(chan struct{}), failed: make(chan struct{}),
-		pendingCreates: map[string]*pendingCreate{},
 	}
 	c.watches.init()
 	c.dial = newDialer(o, servers, c)
@@ -107,9 +107,7 @@ type digest struct{ user, password string }
 // authenticate adds an identity. The library repeats that on each connection, before any
 // other request.
 func (c *conn) authenticate(ctx context.Context, d digest) error {
-	_, err := call(ctx, c, func() (struct{}, error) {
-		return struct{}{}, c.zk.AddAuth("digest", []byte(d.user+":"+d.password))
-	})
+	err := c.do(ctx, func() error { return c.zk.AddAuth("digest", []byte(d.user+":"+d.password)) })
 	return explain("authenticate", err)
 }
 
@@ -140,7 +138,7 @@ func (c *conn) timeout() time.Duration {
 
 // connectedAt is when this connection asked the servers for the session, or for its
 // continuation.
-func (c *conn) connectedAt() time.Time {
+func (c *conn) connectedAt() bootclock.Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.continued
@@ -149,22 +147,8 @@ func (c *conn) connectedAt() time.Time {
 // trackCreate has the monitor look for the create of a path that only this session creates.
 func (c *conn) trackCreate(path string) *pendingCreate {
 	f := &pendingCreate{sent: make(chan struct{})}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pendingCreates[path] = f
+	c.pending.Store(path, f)
 	return f
-}
-
-func (c *conn) untrackCreate(path string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.pendingCreates, path)
-}
-
-func (c *conn) pendingCreateOf(path string) *pendingCreate {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pendingCreates[path]
 }
 
 // breakConnection closes the current connection, so that the library tries the next server. For a
@@ -303,13 +287,6 @@ func (c *conn) close(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// isConnected reports whether there is a connection, and the session is not over.
-func (c *conn) isConnected() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.up && c.endErr == nil
 }
 
 // whenReady is closed while there is a connection.

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/hasplock/hasp/driver/kit/bootclock"
 )
 
 // connMonitor is a connection to a server as the client library uses it. It reads along (and
@@ -34,10 +36,10 @@ import (
 type connMonitor struct {
 	net.Conn
 	conn     *conn
-	in       *bufio.Reader // of Conn: the library reads twice for each answer, and so enters the kernel once for many
-	began    time.Time     // before the first request
-	answerBy time.Time     // the server's first answer must be here by then
-	seen     int64         // the last zxid of the connections before
+	in       *bufio.Reader     // of Conn: the library reads twice for each answer, and so enters the kernel once for many
+	began    bootclock.Instant // before the first request
+	answerBy time.Time         // the server's first answer must be here by then
+	seen     int64             // the last zxid of the connections before
 
 	left              int // bytes of the present answer that the library has still to read
 	requests, answers int // that have passed
@@ -60,7 +62,7 @@ type pendingCreate struct {
 
 func newConnMonitor(c net.Conn, owner *conn, answerBy time.Time) *connMonitor {
 	return &connMonitor{
-		Conn: c, conn: owner, in: bufio.NewReader(c), began: time.Now(), answerBy: answerBy, seen: owner.lastZxid.Load(),
+		Conn: c, conn: owner, in: bufio.NewReader(c), began: bootclock.Now(), answerBy: answerBy, seen: owner.lastZxid.Load(),
 		closed: make(chan struct{}), broken: make(chan struct{}), pending: map[int32]*pendingCreate{}, closing: map[int32]bool{},
 	}
 }
@@ -132,10 +134,11 @@ func (m *connMonitor) outgoingCreate(xid int32, b []byte) {
 	if n < 0 || n > len(b)-4 {
 		return
 	}
-	f := m.conn.pendingCreateOf(string(b[4 : 4+n]))
-	if f == nil {
+	found, ok := m.conn.pending.Load(string(b[4 : 4+n]))
+	if !ok {
 		return
 	}
+	f := found.(*pendingCreate)
 	m.mu.Lock()
 	m.pending[xid] = f
 	m.mu.Unlock()
@@ -176,7 +179,7 @@ func (m *connMonitor) next() error {
 	}
 	m.left = 4 + length
 	if m.answers == 0 {
-		m.conn.grant(m.began, time.Duration(binary.BigEndian.Uint32(head[8:]))*time.Millisecond)
+		m.conn.grant(m.began.At, time.Duration(binary.BigEndian.Uint32(head[8:]))*time.Millisecond)
 	} else {
 		m.incoming(head)
 	}

@@ -19,7 +19,7 @@ func frame(body []byte) []byte {
 func pipe(t *testing.T) (*connMonitor, net.Conn) {
 	near, far := net.Pipe()
 	t.Cleanup(func() { near.Close(); far.Close() })
-	return newConnMonitor(near, &conn{pendingCreates: map[string]*pendingCreate{}}, time.Now().Add(time.Minute)), far
+	return newConnMonitor(near, &conn{}, time.Now().Add(time.Minute)), far
 }
 
 // exchange sends requests, has the server answer, and returns what either end read.

@@ -6,8 +6,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/hasplock/hasp/driver"
 )
 
@@ -28,20 +26,20 @@ func encodeRecord(r *driver.Request, value []byte) []byte {
 	return b
 }
 
-// fill adds to an entry what its node's data and stat say.
-func fill(e *driver.Entry, data []byte, stat *zk.Stat) {
+// fill adds to an entry what its node says.
+func fill(e *driver.Entry, n znode) {
 	var r record
-	if json.Unmarshal(data, &r) == nil && r.ID != "" {
+	if json.Unmarshal(n.data, &r) == nil && r.ID != "" {
 		e.ID, e.Owner, e.Since, e.Value = r.ID, r.Owner, r.Since, r.Value
 	} else {
 		// Another library's: Curator writes the client's address, kazoo what it was told to.
-		e.Since = time.UnixMilli(stat.Ctime)
-		if utf8.Valid(data) {
-			e.Owner = string(data)
+		e.Since = time.UnixMilli(n.stat.Ctime)
+		if utf8.Valid(n.data) {
+			e.Owner = string(n.data)
 		}
 	}
-	e.Seq = uint64(stat.Czxid)
-	e.Session = sessionName(stat.EphemeralOwner)
+	e.Seq = uint64(n.stat.Czxid)
+	e.Session = sessionName(n.stat.EphemeralOwner)
 }
 
 // ownerOf reads the owner of a node, for the message of a refused try; "" if the node has gone or
@@ -52,14 +50,10 @@ func (c *conn) ownerOf(ctx context.Context, node string) string {
 }
 
 // holderOf reads what a node says of its holder, and nothing if it has gone or may not be read.
-func (c *conn) holderOf(ctx context.Context, node string) (_ driver.Entry, found bool) {
-	e, err := call(ctx, c, func() (driver.Entry, error) {
-		var e driver.Entry
-		data, stat, err := c.zk.Get(node)
-		if err == nil {
-			fill(&e, data, stat)
-		}
-		return e, err
-	})
+func (c *conn) holderOf(ctx context.Context, node string) (e driver.Entry, found bool) {
+	n, err := c.get(ctx, node)
+	if err == nil {
+		fill(&e, n)
+	}
 	return e, err == nil
 }

@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -12,7 +13,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/doctor"
+	"github.com/hasplock/hasp/driver/kit/doctor"
 )
 
 // Warnings has none: what may be wrong takes more than a request or two.
@@ -27,6 +28,9 @@ func (b *backend) Diagnose(ctx context.Context) ([]driver.Finding, error) {
 	}
 	defer c.abandon()
 	x := &doctor.Report{}
+	if err := c.checkFormat(ctx, b.opts, false); errors.Is(err, driver.ErrInvalid) {
+		x.Add(driver.Bad, "format", err.Error(), "one version of hasp for all clients of a root")
+	}
 	if err := b.diagnoseStore(ctx, c, x); err != nil {
 		return nil, err
 	}
@@ -97,10 +101,7 @@ func (b *backend) diagnoseRoot(ctx context.Context, c *conn, x *doctor.Report) e
 // longest is how many entries the busiest of the root's locks has, and used the nodes of
 // those that are in use: of all, or of the first thousand the server names.
 func (b *backend) longest(ctx context.Context, c *conn) (longest int32, used []string, _ error) {
-	names, err := call(ctx, c, func() ([]string, error) {
-		names, _, err := c.zk.Children(b.opts.Root)
-		return names, err
-	})
+	names, err := c.childrenOf(ctx, b.opts.Root)
 	if err == zk.ErrNoNode || err == zk.ErrNoAuth { // diagnoseRoot has reported it
 		return 0, nil, nil
 	}
@@ -110,14 +111,10 @@ func (b *backend) longest(ctx context.Context, c *conn) (longest int32, used []s
 	names = slices.DeleteFunc(names, func(n string) bool { _, ok := b.opts.lockName(n); return !ok })
 	counts := make([]int32, min(len(names), 1000))
 	err = each(ctx, len(counts), func(i int) error {
-		n, err := call(ctx, c, func() (int32, error) {
-			found, stat, err := c.zk.Exists(path.Join(b.opts.Root, names[i]))
-			if err != nil || !found {
-				return 0, err
-			}
-			return stat.NumChildren, nil
-		})
-		counts[i] = n
+		stat, err := c.stat(ctx, path.Join(b.opts.Root, names[i]))
+		if stat != nil {
+			counts[i] = stat.NumChildren
+		}
 		return explain("look at "+names[i], err)
 	})
 	for i, n := range counts {
@@ -132,10 +129,7 @@ func (b *backend) longest(ctx context.Context, c *conn) (longest int32, used []s
 func (b *backend) diagnoseDialects(ctx context.Context, c *conn, used []string, x *doctor.Report) error {
 	found := make([]string, min(len(used), mostListed))
 	err := each(ctx, len(found), func(i int) error {
-		names, err := call(ctx, c, func() ([]string, error) {
-			names, _, err := c.zk.Children(used[i])
-			return names, err
-		})
+		names, err := c.childrenOf(ctx, used[i])
 		if err != nil && err != zk.ErrNoNode {
 			return explain("list "+used[i], err)
 		}

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/doctor"
 	"github.com/hasplock/hasp/internal/backends"
-	"github.com/hasplock/hasp/internal/doctor"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 )

@@ -112,14 +112,8 @@ func (t *ticket) enqueue(ctx context.Context) ([]string, error) {
 // parentOfSession reports whether the lock's node belongs to a session: it is a lock of
 // strategy=node.
 func (t *ticket) parentOfSession(ctx context.Context) bool {
-	of, err := call(ctx, t.session.conn, func() (int64, error) {
-		_, stat, err := t.session.zk.Exists(t.parent)
-		if err != nil {
-			return 0, err
-		}
-		return stat.EphemeralOwner, nil
-	})
-	return err == nil && of != 0
+	stat, err := t.session.stat(ctx, t.parent)
+	return err == nil && stat != nil && stat.EphemeralOwner != 0
 }
 
 // makeParent makes the lock's node if it is not known to exist: by a request whose answer is not
@@ -160,7 +154,7 @@ func (t *ticket) renewCounter(ctx context.Context) error {
 		return err
 	}
 	s := t.session
-	if _, err := call(ctx, s.conn, func() (struct{}, error) { return struct{}{}, t.erase(node) }); err != nil && err != zk.ErrNoNode {
+	if err := s.do(ctx, func() error { return t.erase(node) }); err != nil && err != zk.ErrNoNode {
 		return explain("delete the entry", err) // it exists; Leave or the next Enqueue goes on
 	}
 	t.mu.Lock()
@@ -169,7 +163,7 @@ func (t *ticket) renewCounter(ctx context.Context) error {
 	t.selfWatchTimer, t.selfWatched = nil, false
 	t.uncountLocked()
 	t.mu.Unlock()
-	_, err = call(ctx, s.conn, func() (struct{}, error) { return struct{}{}, s.zk.Delete(t.parent, -1) })
+	err = s.do(ctx, func() error { return s.zk.Delete(t.parent, -1) })
 	s.backend.parents.note(t.parent, false)
 	switch err {
 	case nil, zk.ErrNoNode:
@@ -257,13 +251,9 @@ func (t *ticket) search(ctx context.Context) (node string, czxid int64, err erro
 // lookAt is ephemeralNode.look. IDs are used once, and yet: what another session has is not
 // adopted.
 func (t *ticket) lookAt(ctx context.Context, node string) (czxid int64, err error) {
-	s := t.session
-	czxid, err = call(ctx, s.conn, func() (int64, error) {
-		found, stat, err := s.zk.Exists(node)
-		if err != nil || !found || stat.EphemeralOwner != s.zk.SessionID() {
-			return 0, err
-		}
-		return stat.Czxid, nil
-	})
-	return czxid, explain("look at the entry", err)
+	stat, err := t.session.stat(ctx, node)
+	if stat == nil || stat.EphemeralOwner != t.session.zk.SessionID() {
+		return 0, explain("look at the entry", err)
+	}
+	return stat.Czxid, nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/signal"
+	"github.com/hasplock/hasp/driver/kit/signal"
 )
 
 // ephemeralNode is the part that the tickets of both strategies share: one ephemeral node of ours,
@@ -40,6 +40,7 @@ type ephemeralNode struct {
 	creating       *createCall // under way, or ended with an unknown outcome
 	node           string      // path of our node; "" before it is known
 	token          uint64      // its czxid; 0 before it is known
+	holding        bool        // the core was told so
 	version        int32       // of its data, as far as we know
 	gone           error       // another client has deleted it
 	leaving        *removal
@@ -101,12 +102,8 @@ func (n *ephemeralNode) begin() (c *createCall, fresh bool, err error) {
 	n.countLocked() // before it is sent
 	go func() {
 		// The library's Create makes one request and never a second.
-		var node string
-		err := s.write(func() (err error) {
-			node, err = s.zk.Create(n.path, encodeRecord(&n.request, n.request.Value), n.flags, n.acl)
-			return err
-		})
-		s.untrackCreate(n.path)
+		node, err := s.zk.Create(n.path, encodeRecord(&n.request, n.request.Value), n.flags, n.acl)
+		s.pending.Delete(n.path)
 		n.created(c, node, err)
 		close(c.done)
 	}()
@@ -191,7 +188,7 @@ func (n *ephemeralNode) held(ctx context.Context) (driver.Verdict, error) {
 		token = uint64(czxid)
 	}
 	n.mu.Lock()
-	n.token = token
+	n.token, n.holding = token, true
 	n.startSelfWatchLocked(selfWatchHeld)
 	n.mu.Unlock()
 	return driver.Verdict{Held: true, Token: token}, nil

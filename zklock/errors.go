@@ -70,4 +70,7 @@ var errLeft = fmt.Errorf("%w: it has left the queue", driver.ErrGone)
 // errNotQueued is the error of a call that comes before Enqueue.
 var errNotQueued = fmt.Errorf("%w: it is not in the queue", driver.ErrGone)
 
+// errNotHeld is the error of what only a holder may do.
+var errNotHeld = fmt.Errorf("%w: it does not hold", driver.ErrGone)
+
 var errNoEntry = fmt.Errorf("%w: there is no such entry", driver.ErrGone)

@@ -12,8 +12,7 @@ import (
 
 func (c *conn) delete(ctx context.Context, node string) error {
 	// With strategy Node another may have come since the look; its holder is told, too.
-	_, err := call(ctx, c, func() (struct{}, error) { return struct{}{}, c.zk.Delete(node, -1) })
-	return err
+	return c.do(ctx, func() error { return c.zk.Delete(node, -1) })
 }
 
 // evict looks for the entry and has remove delete it, in the lock's node.
@@ -107,17 +106,17 @@ func (b *backend) Evict(ctx context.Context, name, id, note string) error {
 	}
 	return b.evict(ctx, name, id, func(c *conn, node, victim string) error {
 		for {
-			now, version, err := c.data(ctx, node)
+			now, err := c.get(ctx, node)
 			if err != nil {
 				return err
 			}
-			if _, free := noteOf(now); !free {
+			if _, free := noteOf(now.data); !free {
 				return c.delete(ctx, victim)
 			}
 			done, err := call(ctx, c, func() ([]zk.MultiResponse, error) {
 				return c.zk.Multi(
 					&zk.DeleteRequest{Path: victim, Version: -1},
-					&zk.SetDataRequest{Path: node, Data: data, Version: version},
+					&zk.SetDataRequest{Path: node, Data: data, Version: now.stat.Version},
 				)
 			})
 			switch {
@@ -129,22 +128,6 @@ func (b *backend) Evict(ctx context.Context, name, id, note string) error {
 			}
 		}
 	})
-}
-
-// data reads a node's data, and which version it is.
-func (c *conn) data(ctx context.Context, node string) (data []byte, version int32, err error) {
-	type content struct {
-		data    []byte
-		version int32
-	}
-	got, err := call(ctx, c, func() (content, error) {
-		data, stat, err := c.zk.Get(node)
-		if err != nil {
-			return content{}, err
-		}
-		return content{data, stat.Version}, nil
-	})
-	return got.data, got.version, err
 }
 
 // LastEviction reads the note.
@@ -160,11 +143,11 @@ func (b *backend) LastEviction(ctx context.Context, name string) (string, error)
 		if err := c.catchUp(ctx); err != nil {
 			return "", err
 		}
-		data, _, err := c.data(ctx, node)
+		n, err := c.get(ctx, node)
 		if err == zk.ErrNoNode {
 			return "", nil
 		}
-		note, _ := noteOf(data)
+		note, _ := noteOf(n.data)
 		return note, explain("look for evictions", err)
 	})
 }

@@ -101,7 +101,7 @@ func (n *ephemeralNode) remove() error {
 		if err := s.connected(ctx); err != nil {
 			return err
 		}
-		err := s.write(func() error { return n.erase(node) }) // not by call: there is no context to return with
+		err := n.erase(node) // not by call: there is no context to return with
 		switch {
 		case err == zk.ErrNoNode && asked:
 			// While the session lives only we remove its nodes, an administrator apart:

@@ -39,17 +39,16 @@ func (b *backend) List(ctx context.Context, name string, limit int) ([]driver.En
 // having applied it yet, when a follower already has. TestListIsNotBehind finds that on a busy
 // machine.
 func (c *conn) catchUp(ctx context.Context) error {
-	_, err := call(ctx, c, c.askMajority)
-	return explain("catch up", err)
+	return explain("catch up", c.do(ctx, c.askMajority))
 }
 
 // askMajority makes a request that changes nothing and that only a majority can answer.
-func (c *conn) askMajority() (struct{}, error) {
+func (c *conn) askMajority() error {
 	_, err := c.zk.Multi(&zk.CheckVersionRequest{Path: "/", Version: -1})
 	if err == zk.ErrNoAuth {
 		err = nil // "/" is not for us to see; that, too, is a majority's answer
 	}
-	return struct{}{}, err
+	return err
 }
 
 func (b *backend) list(ctx context.Context, c *conn, name, node string, limit int) (_ []driver.Entry, err error) {
@@ -94,10 +93,7 @@ func (b *backend) readAll(ctx context.Context, c *conn, name, node string, queue
 
 // entries lists those under a lock's node, oldest first.
 func (b *backend) entries(ctx context.Context, c *conn, node string) ([]child, error) {
-	names, err := call(ctx, c, func() ([]string, error) {
-		names, _, err := c.zk.Children(node)
-		return names, err
-	})
+	names, err := c.childrenOf(ctx, node)
 	if err == zk.ErrNoNode {
 		return nil, nil
 	}
@@ -105,26 +101,25 @@ func (b *backend) entries(ctx context.Context, c *conn, node string) ([]child, e
 }
 
 // read reads one entry; Seq is 0 if it does not exist.
-func (b *backend) read(ctx context.Context, c *conn, node string) (driver.Entry, error) {
-	e, err := call(ctx, c, func() (driver.Entry, error) {
-		var e driver.Entry
-		data, stat, err := c.zk.Get(node)
-		if err == nil && stat.EphemeralOwner != 0 || err == nil && b.opts.Strategy == StrategyQueue {
-			fill(&e, data, stat)
-			if b.opts.Strategy == StrategyNode && e.ID == "" {
-				e.ID = heldSince(e.Seq).uuid()
-			}
+func (b *backend) read(ctx context.Context, c *conn, node string) (e driver.Entry, _ error) {
+	n, err := c.get(ctx, node)
+	if err == nil && (n.stat.EphemeralOwner != 0 || b.opts.Strategy == StrategyQueue) {
+		fill(&e, n)
+		if b.opts.Strategy == StrategyNode && e.ID == "" {
+			e.ID = heldSince(e.Seq).uuid()
 		}
-		return e, err
-	})
+	}
 	if err == zk.ErrNoNode {
-		return driver.Entry{}, nil
+		err = nil
 	}
 	return e, explain("read", err)
 }
 
 // each runs fn for 0..n-1, several at once, and returns the first error.
 func each(ctx context.Context, n int, fn func(i int) error) error {
+	if n == 1 {
+		return fn(0)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	next := make(chan int)
@@ -153,10 +148,7 @@ func (b *backend) Names(ctx context.Context, prefix string, yield func(string) b
 		if err := c.catchUp(ctx); err != nil {
 			return nil, err
 		}
-		return call(ctx, c, func() ([]string, error) {
-			nodes, _, err := c.zk.Children(b.opts.Root)
-			return nodes, err
-		})
+		return c.childrenOf(ctx, b.opts.Root)
 	})
 	if err == zk.ErrNoNode {
 		return nil

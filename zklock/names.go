@@ -72,32 +72,43 @@ func parseGUID(s string) (g guid, ok bool) {
 	return g, err == nil && n == len(g)
 }
 
+// form is how a dialect writes the name of a node: head, guid, the permits of a semaphore, and a
+// word for the kind of lock.
+type form struct {
+	head, reader  string
+	guid          func(guid) string
+	whole, permit string   // as we write them
+	words         []string // that mean a whole lock, or one of permits
+	writer        string   // who writes it, for messages
+}
+
+var forms = map[Dialect]form{
+	DialectCurator: {
+		head: "_c_", guid: guid.uuid, reader: "-__READ__", whole: "-lock-", permit: "-lock-", words: []string{"-lock-", "-__WRIT__"},
+		writer: "Curator's form, which its own locks, go-zookeeper's and hasp's dialect=curator have",
+	},
+	DialectCuratorRW: {
+		head: "_c_", guid: guid.uuid, reader: "-__READ__", whole: "-__WRIT__", permit: "-lock-", words: []string{"-lock-", "-__WRIT__"},
+	},
+	DialectKazoo: {
+		guid: guid.hex, reader: "__rlock__", whole: "__lock__", permit: "__lock__", words: []string{"__lock__"},
+		writer: "kazoo's form",
+	},
+}
+
 // prefix is the name of a request's node up to the number that the server appends.
 func (d Dialect) prefix(r *driver.Request) string {
-	g, whole := guidOf(r.ID), r.Units == driver.Whole
-	reader := !whole && r.Capacity == driver.Whole && r.Units == 1
+	f := forms[d]
+	name := f.head + f.guid(guidOf(r.ID))
+	switch {
+	case r.Units == driver.Whole:
+		return name + f.whole
+	case r.Capacity == driver.Whole && r.Units == 1:
+		return name + f.reader
+	}
 	// Other units of Whole belong to no primitive; written like permits they are counted
 	// right by us and taken for a full lock by others.
-	permits := fmt.Sprintf("-%dof%d", r.Units, r.Capacity)
-	if d == DialectKazoo {
-		switch {
-		case whole:
-			return g.hex() + "__lock__"
-		case reader:
-			return g.hex() + "__rlock__"
-		}
-		return g.hex() + permits + "__lock__"
-	}
-	name := "_c_" + g.uuid()
-	switch {
-	case whole && d == DialectCuratorRW:
-		return name + "-__WRIT__"
-	case whole:
-		return name + "-lock-"
-	case reader:
-		return name + "-__READ__"
-	}
-	return name + permits + "-lock-"
+	return name + fmt.Sprintf("-%dof%d", r.Units, r.Capacity) + f.permit
 }
 
 // child is a node that is an entry.
@@ -116,10 +127,9 @@ func (d Dialect) parse(name string) (c child, ok bool) {
 		return c, false
 	}
 	c = child{name: name, seq: seq, units: driver.Whole, capacity: driver.Whole}
-	if d == DialectKazoo {
-		rest, ok = c.cutKind(rest, "__rlock__", "__lock__")
-	} else if rest, ok = strings.CutPrefix(rest, "_c_"); ok {
-		rest, ok = c.cutKind(rest, "-__READ__", "-lock-", "-__WRIT__")
+	f := forms[d]
+	if rest, ok = strings.CutPrefix(rest, f.head); ok {
+		rest, ok = c.cutKind(rest, f)
 	}
 	if !ok {
 		return c, false
@@ -138,13 +148,13 @@ func (d Dialect) parse(name string) (c child, ok bool) {
 }
 
 // cutKind removes the word that says which kind of lock it is.
-func (c *child) cutKind(s, reader string, whole ...string) (string, bool) {
-	if rest, ok := strings.CutSuffix(s, reader); ok {
+func (c *child) cutKind(s string, f form) (string, bool) {
+	if rest, ok := strings.CutSuffix(s, f.reader); ok {
 		c.units = 1
 		return rest, true
 	}
-	for _, w := range whole {
-		if rest, ok := strings.CutSuffix(s, w); ok {
+	for _, word := range f.words {
+		if rest, ok := strings.CutSuffix(s, word); ok {
 			return rest, true
 		}
 	}
@@ -244,10 +254,7 @@ func (d Dialect) ahead(names []string, mine string, whole bool) (ahead []child, 
 
 // sameKind reports whether two names without their numbers differ in the guid alone, at most.
 func (d Dialect) sameKind(a, b string) bool {
-	end := len("_c_") + 36
-	if d == DialectKazoo {
-		end = 32
-	}
+	end := len(forms[d].head + forms[d].guid(guid{}))
 	return len(a) == len(b) && len(a) > end && a[end:] == b[end:]
 }
 
@@ -255,17 +262,17 @@ func (d Dialect) sameKind(a, b string) bool {
 // see ours, and who writes it. Their nodes and ours under one parent are two queues: two
 // would hold.
 func (d Dialect) foreignEntry(names []string) (node, writer string) {
+	foreign := DialectKazoo
+	if d == DialectKazoo {
+		foreign = DialectCurator
+	}
 	for _, n := range names {
 		// The beginning tells the dialects apart, so that a name is hardly ever parsed twice.
 		if strings.HasPrefix(n, "_c_") == (d != DialectKazoo) {
 			continue
 		}
-		if d == DialectKazoo {
-			if _, ok := DialectCurator.parse(n); ok {
-				return n, "Curator's form, which its own locks, go-zookeeper's and hasp's dialect=curator have"
-			}
-		} else if _, ok := DialectKazoo.parse(n); ok {
-			return n, "kazoo's form"
+		if _, ok := foreign.parse(n); ok {
+			return n, forms[foreign].writer
 		}
 	}
 	return "", ""

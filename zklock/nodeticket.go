@@ -193,17 +193,13 @@ func (t *nodeTicket) search(ctx context.Context) (node string, czxid int64, err 
 // lookAt is ephemeralNode.look. The path is shared, and even one client may try it twice: the
 // ID in the data says whose node it is.
 func (t *nodeTicket) lookAt(ctx context.Context, node string) (czxid int64, err error) {
-	s := t.session
-	czxid, err = call(ctx, s.conn, func() (int64, error) {
-		data, stat, err := s.zk.Get(node)
-		var r record
-		if err != nil || json.Unmarshal(data, &r) != nil || r.ID != t.request.ID || stat.EphemeralOwner != s.zk.SessionID() {
-			return 0, err
-		}
-		return stat.Czxid, nil
-	})
-	if err == zk.ErrNoNode || err == zk.ErrNoAuth { // NoAuth: ours we may read
+	n, err := t.session.get(ctx, node)
+	if err != nil && err != zk.ErrNoNode && err != zk.ErrNoAuth { // NoAuth: ours we may read
+		return 0, explain("look at the lock's node", err)
+	}
+	var r record
+	if json.Unmarshal(n.data, &r) != nil || r.ID != t.request.ID || n.stat.EphemeralOwner != t.session.zk.SessionID() {
 		return 0, nil
 	}
-	return czxid, explain("look at the lock's node", err)
+	return n.stat.Czxid, nil
 }

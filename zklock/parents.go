@@ -59,7 +59,7 @@ func (p *parents) send(ctx context.Context, c *conn, o *Options, path string) (s
 	go func() {
 		defer close(done)
 		err := createLockNode(c, o, path)
-		c.untrackCreate(path)
+		c.pending.Delete(path)
 		if err == nil || err == zk.ErrNodeExists {
 			p.note(path, true) // true, also if the caller has gone
 		}
@@ -94,8 +94,7 @@ func (p *parents) make(ctx context.Context, c *conn, o *Options, path string) er
 }
 
 func lockNode(ctx context.Context, c *conn, o *Options, path string) error {
-	_, err := call(ctx, c, func() (struct{}, error) { return struct{}{}, createLockNode(c, o, path) })
-	return err
+	return c.do(ctx, func() error { return createLockNode(c, o, path) })
 }
 
 func createLockNode(c *conn, o *Options, path string) (err error) {
@@ -120,8 +119,12 @@ func makeRoot(ctx context.Context, c *conn, o *Options) error {
 			return nil // the root is "/"
 		}
 		path += "/" + component
+		var data []byte
+		if path == o.Root && o.Strategy == StrategyQueue {
+			data = formatText
+		}
 		_, err := call(ctx, c, func() (string, error) {
-			return c.zk.Create(path, nil, zk.FlagPersistent, o.acl())
+			return c.zk.Create(path, data, zk.FlagPersistent, o.acl())
 		})
 		// Above the root nothing may be ours to make, though it is there; and the servers look
 		// at the permission first.
@@ -137,13 +140,10 @@ func makeRoot(ctx context.Context, c *conn, o *Options) error {
 		}
 	}
 	if denied == nil {
-		return nil
+		return c.checkFormat(ctx, o, true) // another may have made it
 	}
-	found, err := call(ctx, c, func() (bool, error) {
-		found, _, err := c.zk.Exists(path)
-		return found, err
-	})
-	if err == nil && !found {
+	stat, err := c.stat(ctx, path)
+	if err == nil && stat == nil {
 		err = denied // else a caller that needs the root would find it missing and ask again
 	}
 	return explain("create the root "+path, err)

@@ -25,8 +25,11 @@ func (n *ephemeralNode) Publish(ctx context.Context, value []byte) error {
 			return err
 		}
 		n.mu.Lock()
-		version := n.version
+		version, holding := n.version, n.holding
 		n.mu.Unlock()
+		if !holding {
+			return errNotHeld
+		}
 		now, err := call(ctx, n.session.conn, func() (int32, error) {
 			stat, err := n.session.zk.Set(node, encodeRecord(&n.request, value), version)
 			if err != nil {
@@ -65,20 +68,14 @@ func (n *ephemeralNode) versionOf(ctx context.Context, node string) (int32, erro
 	if err := s.catchUp(ctx); err != nil { // else the answer might be the version just refused
 		return 0, err
 	}
-	version, err := call(ctx, s.conn, func() (int32, error) {
-		found, stat, err := s.zk.Exists(node)
-		if err == nil && !found {
-			err = zk.ErrNoNode
-		}
-		if err != nil {
-			return 0, err
-		}
-		return stat.Version, nil
-	})
-	if err == zk.ErrNoNode {
+	stat, err := s.stat(ctx, node)
+	switch {
+	case err != nil:
+		return 0, explain("publish", err)
+	case stat == nil:
 		return 0, n.nodeDeleted()
 	}
-	return version, explain("publish", err)
+	return stat.Version, nil
 }
 
 func (n *ephemeralNode) noteVersion(version int32) {

@@ -73,7 +73,11 @@ func TestReconnectionTellsWhatIsKnown(t *testing.T) {
 		testkit.Release(t, s.lock(t, fmt.Sprint(name, round)))
 		s.net[0].Refuse()
 		s.net[0].Cut()
-		testkit.Eventually(t, "the end of the connection", func() bool { return !c.isConnected() })
+		testkit.Eventually(t, "the end of the connection", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return !c.up
+		})
 		known := c.lastZxid.Load()
 		w := s.tells()
 		var wg sync.WaitGroup

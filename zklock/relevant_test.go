@@ -16,15 +16,22 @@ func TestRelevantAhead(t *testing.T) {
 			{Units: driver.Whole, Capacity: driver.Whole}, {Units: 3, Capacity: 3},
 			{Units: 1, Capacity: 3}, {Units: 2, Capacity: 3}, {Units: 1, Capacity: driver.Whole},
 		} {
-			var all []driver.Entry
+			prefix := DialectCurator.prefix(&driver.Request{ID: "me", Units: me.Units, Capacity: me.Capacity})
+			mine := fmt.Sprintf("%s%010d", prefix, n)
+			names := []string{mine}
 			for i := range n {
 				units := int64(1)
 				if me.Capacity == driver.Whole && i%2 == 0 {
 					units = driver.Whole
 				}
-				all = append(all, driver.Entry{Request: driver.Request{ID: fmt.Sprint(i), Units: units, Capacity: me.Capacity}})
+				r := driver.Request{ID: fmt.Sprint(i), Units: units, Capacity: me.Capacity}
+				names = append(names, fmt.Sprintf("%s%010d", DialectCurator.prefix(&r), i))
 			}
-			kept := relevantAhead(all, me)
+			listed := func(whole bool) []driver.Entry {
+				ahead, _, _ := DialectCurator.ahead(names, mine, whole)
+				return entries(ahead)
+			}
+			all, kept := listed(false), listed(me.Units == me.Capacity)
 			held, blockers := driver.Decide(all, me)
 			heldHere, blockersHere := driver.Decide(kept, me)
 			if held != heldHere || fmt.Sprint(blockers) != fmt.Sprint(blockersHere) {

@@ -9,7 +9,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/hasplock/hasp/internal/keepalive"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
+	"github.com/hasplock/hasp/driver/kit/keepalive"
 )
 
 // KeepAlive renews by a request that a majority answers, if there is an entry to lose.
@@ -17,24 +18,16 @@ import (
 // Without one it only asks the server it is connected to, which costs the ensemble
 // nothing. That is honest: an entry holds only after its own create was answered by a
 // majority, which comes later than this, and so proves the same as a renewal would.
-//
-// The creates and deletes of entries are answered by a majority as well. A session that makes so
-// many that they leave it as much time as renewals do needs none.
 func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
-	began := time.Now()
-	if s.isConnected() && ctx.Err() == nil {
-		if granted, ok := s.renewals.spared(began); ok {
-			return granted, nil
-		}
-	}
+	began := bootclock.Now()
 	var now renewal
-	var connected time.Time
-	_, err := call(ctx, s.conn, func() (struct{}, error) {
+	var connected bootclock.Instant
+	err := s.do(ctx, func() error {
 		// Before the entries are looked at: what is entered later is sent later.
-		now.sent, connected = time.Now(), s.connectedAt()
+		now.sent, connected = bootclock.Now(), s.connectedAt()
 		if s.entries.Load() == 0 {
 			_, _, err := s.zk.Exists("/")
-			return struct{}{}, err
+			return err
 		}
 		return s.askMajority()
 	})
@@ -47,24 +40,13 @@ func (s *session) KeepAlive(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, explain("renew", err)
 	}
-	now.answered = time.Now()
-	s.renewals.answered(now, connected, false)
+	now.answered = bootclock.Now()
+	s.renewals.answered(now, connected)
 	granted := s.renewals.worth(began)
 	if granted <= 0 {
 		return 0, errors.New("renew: the one before is too long ago; renewing again")
 	}
 	return granted, nil
-}
-
-// write makes a request that a majority answers, and that counts as a renewal if it is done.
-func (s *session) write(request func() error) error {
-	connected := s.connectedAt()
-	sent := time.Now()
-	err := request()
-	if err == nil {
-		s.renewals.answered(renewal{sent, time.Now()}, connected, true)
-	}
-	return err
 }
 
 // renewalTimes computes how long the leader will keep the session, which is not simply the
@@ -92,8 +74,8 @@ func (s *session) write(request func() error) error {
 // nothing new about it: spacing demands a fifth of the timeout between them, which covers
 // servers whose timeout is at least two and a half ticks (they grant no less than two).
 //
-// The creates and deletes of entries go the same way through the leader, and count the same. There
-// can be thousands a second: of those that are not proven, one is kept for each density.
+// The creates and deletes of entries go the same way through the leader. To count them would spare
+// the busiest of sessions a request every few seconds.
 //
 // Opening a session and taking it to a new connection are handled by the leader itself, so
 // that a renewal on a new connection proves that one was handled. After an interruption the
@@ -105,21 +87,19 @@ func (s *session) write(request func() error) error {
 type renewalTimes struct {
 	mu       sync.Mutex
 	timeout  time.Duration
-	proven   time.Time // the leader has a sign of life of us that is later than this
-	byWork   bool      // it was proven by a create or delete, and no renewal has been answered since
-	unproven []renewal // answered, and not yet proven to have been reported; by sent, and few
-	promised time.Time // until then the core may rely on what it was told
+	proven   bootclock.Instant // the leader has a sign of life of us that is later than this
+	unproven []renewal         // answered, and not yet proven to have been reported; by sent, and few
+	promised time.Time         // until then the core may rely on what it was told
 }
 
 // renewal is a request, and when its answer was here: somewhere between, the server noted
 // it.
-type renewal struct{ sent, answered time.Time }
+type renewal struct{ sent, answered bootclock.Instant }
 
-func (t *renewalTimes) spacing() time.Duration { return t.timeout / 5 }  // under mu
-func (t *renewalTimes) density() time.Duration { return t.timeout / 50 } // under mu
+func (t *renewalTimes) spacing() time.Duration { return t.timeout / 5 } // under mu
 
 func newRenewalTimes(timeout time.Duration, opened renewal) *renewalTimes {
-	return &renewalTimes{timeout: timeout, proven: opened.sent, unproven: []renewal{opened}, promised: opened.sent.Add(timeout)}
+	return &renewalTimes{timeout: timeout, proven: opened.sent, unproven: []renewal{opened}, promised: opened.sent.At.Add(timeout)}
 }
 
 // answered notes a renewal. connected is when the request to continue the session was sent on
@@ -128,55 +108,32 @@ func newRenewalTimes(timeout time.Duration, opened renewal) *renewalTimes {
 //
 // Spacing and order are of the monotonic clock. It stands still while this machine sleeps and the
 // servers' do not: two requests then lie further apart than it says, which proves the more.
-func (t *renewalTimes) answered(now renewal, connected time.Time, work bool) {
+func (t *renewalTimes) answered(now renewal, connected bootclock.Instant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.byWork = t.byWork && work
-	if connected.After(t.proven) {
+	if t.proven.Before(connected) {
 		t.proven = connected
 	}
-	for len(t.unproven) > 0 && now.sent.Sub(t.unproven[0].answered) >= t.spacing() {
-		if sent := t.unproven[0].sent; sent.After(t.proven) {
-			t.proven, t.byWork = sent, work
+	for len(t.unproven) > 0 && now.sent.At.Sub(t.unproven[0].answered.At) >= t.spacing() {
+		if sent := t.unproven[0].sent; t.proven.Before(sent) {
+			t.proven = sent
 		}
 		t.unproven = slices.Delete(t.unproven, 0, 1)
 	}
-	if n := len(t.unproven); n == 0 || now.sent.Sub(t.unproven[n-1].sent) >= t.density() {
-		t.unproven = append(t.unproven, now)
-	}
+	t.unproven = append(t.unproven, now)
 }
 
 // worth returns how long, counted from the beginning of the call that asks, the session will
-// be kept, and notes that the core will rely on it.
-func (t *renewalTimes) worth(began time.Time) time.Duration {
+// be kept, and notes that the core will rely on it. It counts a sleep of this machine since the
+// proof, which would be left out of the core's count, and which the servers have counted.
+func (t *renewalTimes) worth(began bootclock.Instant) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.worthLocked(began)
-}
-
-func (t *renewalTimes) worthLocked(began time.Time) time.Duration {
-	granted := t.leftLocked(began)
-	if until := began.Add(granted); until.After(t.promised) {
+	granted := keepalive.Left(t.timeout, t.proven, began)
+	if until := began.At.Add(granted); until.After(t.promised) {
 		t.promised = until
 	}
 	return granted
-}
-
-// leftLocked counts a sleep of this machine since the proof: what is granted now would leave it out
-// of the core's count, which begins at the call. The servers have counted all of it.
-func (t *renewalTimes) leftLocked(began time.Time) time.Duration {
-	return keepalive.Left(t.timeout, t.proven, began)
-}
-
-// spared is worth, if creates and deletes make it as much as a renewal would: the core asks again
-// after a third of it, and then no less is left than before any renewal.
-func (t *renewalTimes) spared(began time.Time) (granted time.Duration, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.byWork || t.leftLocked(began) < t.timeout*3/4 {
-		return 0, false
-	}
-	return t.worthLocked(began), true
 }
 
 // shorten notes that a connection that asked for the session at this time was granted less

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
 )
 
 // session is a ZooKeeper session and the entries in it. A new one is a new conn; nothing
@@ -27,16 +28,20 @@ func (b *backend) Open(ctx context.Context, o driver.SessionOptions) (driver.Ses
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
-	opened := renewal{sent: time.Now()}
+	opened := renewal{sent: bootclock.Now()}
 	c, err := openConn(ctx, b.opts, b.servers, o.TTL, func(err error) { o.Gone("", err) })
 	if err != nil {
 		return nil, 0, explain("open a session", err)
 	}
-	opened.answered = time.Now()
+	opened.answered = bootclock.Now()
+	if err := c.checkFormat(ctx, b.opts, true); err != nil {
+		c.abandon()
+		return nil, 0, err
+	}
 	s := &session{conn: c, backend: b, opts: o}
 	s.renewals = newRenewalTimes(c.timeout(), opened)
 	granted := c.whenShorter(s.shorter)
-	s.renewals.shorten(opened.sent, granted) // it may be less since the line before last
+	s.renewals.shorten(opened.sent.At, granted) // it may be less since the line before last
 	b.add(c)
 	return s, granted, nil
 }

@@ -88,7 +88,7 @@ func TestSlightlyShorterOnReconnection(t *testing.T) {
 	grantAtMost(t, z, shorter)
 	testkit.Eventually(t, "the session's continuation", func() bool { return s.conn.timeout() == shorter })
 	for range 2 {
-		since := time.Since(s.connectedAt()) // the last sign of life that has been proven
+		since := time.Since(s.connectedAt().At) // the last sign of life that has been proven
 		if granted, err := s.KeepAlive(t.Context()); err != nil || granted+since > shorter {
 			t.Errorf("renewed for %s, %s after the reconnection, %v", granted, since, err)
 		}

@@ -17,7 +17,7 @@ type ticket struct {
 
 	// Guarded by ephemeralNode.mu.
 	decided         bool           // by a list with our node: ahead is one, and not only empty
-	ahead           []driver.Entry // enough of the last list; the IDs are names of nodes
+	ahead           []driver.Entry // enough of the last list (Dialect.ahead); the IDs are names of nodes
 	deletedBlockers []string       // of those, found to be gone since
 	unreadable      []string       // of those, that we may not read; nearly always none
 }
@@ -56,10 +56,7 @@ func (t *ticket) dialect() Dialect { return t.session.backend.opts.Dialect }
 
 // list reads the names of the children; none if the lock's node does not exist.
 func (t *ticket) list(ctx context.Context) ([]string, error) {
-	names, err := call(ctx, t.session.conn, func() ([]string, error) {
-		names, _, err := t.session.zk.Children(t.parent)
-		return names, err
-	})
+	names, err := t.session.childrenOf(ctx, t.parent)
 	if err == zk.ErrNoNode {
 		return nil, nil
 	}
@@ -108,7 +105,7 @@ func (t *ticket) decide(ctx context.Context, names []string) (driver.Verdict, er
 		return driver.Verdict{}, t.giveBack(ctx, err)
 	}
 	t.mu.Lock()
-	t.decided, t.ahead, t.deletedBlockers = true, relevantAhead(ahead, t.request), nil
+	t.decided, t.ahead, t.deletedBlockers = true, ahead, nil
 	t.mu.Unlock()
 	held, _ := driver.Decide(ahead, t.request)
 	if !held && t.request.NoWait {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/go-zookeeper/zk"
 
@@ -60,29 +59,16 @@ func (t *ticket) Wait(ctx context.Context) (driver.Verdict, error) {
 // await returns when something has happened to a blocker, or may have.
 func (t *ticket) await(ctx context.Context, blockers []driver.Entry) error {
 	watches := &t.session.conn.watches
-	var wg sync.WaitGroup
-	errs := make(chan error, len(blockers)) // one slot each
-	for _, b := range blockers {
-		node := t.parent + "/" + b.ID
+	listeners := make([]*listener, len(blockers))
+	for i, b := range blockers {
 		l := &listener{wake: func(deleted bool) { t.blockerChanged(b.ID, deleted) }}
-		defer watches.remove(node, l)
+		listeners[i] = l
+		defer watches.remove(t.parent+"/"+b.ID, l)
 		defer watches.remove(t.parent, l)
-		set := func() {
-			if err := t.watch(ctx, b.ID, l); err != nil {
-				errs <- err
-			}
-		}
-		if len(blockers) == 1 {
-			set()
-		} else {
-			wg.Go(set) // together: a permit may have many in front
-		}
 	}
-	wg.Wait()
-	select {
-	case err := <-errs:
+	// Together: a permit may have many in front.
+	if err := each(ctx, len(blockers), func(i int) error { return t.watch(ctx, blockers[i].ID, listeners[i]) }); err != nil {
 		return err
-	default:
 	}
 	return t.waitSignal(ctx)
 }
@@ -128,17 +114,6 @@ func (t *ticket) onlyBlockerLocked(b driver.Entry) bool {
 	return held
 }
 
-// relevantAhead returns the entries ahead that a waiter keeps. An entry that takes the whole
-// capacity is denied by any of them: the nearest is watched, and when it has left, the oldest says
-// that the list must be read again. With all of them, a queue of 2,400 entries took 270 KB for
-// each. Where several hold side by side, all count.
-func relevantAhead(ahead []driver.Entry, me driver.Request) []driver.Entry {
-	if me.Units < me.Capacity || len(ahead) <= 2 {
-		return ahead
-	}
-	return []driver.Entry{ahead[0], ahead[len(ahead)-1]}
-}
-
 func without(ahead []driver.Entry, gone []string) []driver.Entry {
 	return slices.DeleteFunc(slices.Clone(ahead), func(e driver.Entry) bool { return slices.Contains(gone, e.ID) })
 }
@@ -168,7 +143,7 @@ func (t *ticket) dropDeleted() bool {
 		t.ahead = rest
 	}
 	// Else the list that is read now takes its place; and if ctx ends before its answer, another
-	// Wait must not go on with the rest: of those ahead that has only who decides (relevantAhead),
+	// Wait must not go on with the rest: of those ahead that has only who decides (Dialect.ahead),
 	// and with one more taken off it would be empty.
 	return held
 }

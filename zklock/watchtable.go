@@ -189,23 +189,19 @@ func (w *watchTable) removeLocked(path string, l *listener) {
 // that does not exist, as exists would, for ever; and a watch for children is not woken
 // when a leader publishes a new value, as one for data would be.
 func (c *conn) watch(ctx context.Context, path string, l *listener) (exists bool, err error) {
-	return c.set(ctx, watchKey{path, children}, l, func() error {
+	key := watchKey{path, children}
+	a := c.watches.listen(key, l)
+	if a == nil {
+		return true, nil
+	}
+	return c.request(ctx, key, a, func() error {
 		_, _, _, err := c.zk.ChildrenW(path)
 		return err
 	})
 }
 
-// set adds the listener and makes the request unless the watch is armed.
-func (c *conn) set(ctx context.Context, key watchKey, l *listener, request func() error) (exists bool, err error) {
-	a := c.watches.listen(key, l)
-	if a == nil {
-		return true, nil
-	}
-	return c.request(ctx, key, a, request)
-}
-
-// setConfirmed is set for a listener that looks next, and must be told of all that changes after
-// its look. A watch that another has still to set is not enough: that request may reach the server
+// setConfirmed adds a listener that looks next, and must be told of all that changes after its
+// look. A watch that another has still to set is not enough: that request may reach the server
 // behind such a change. So it asks too, until the server has said on this connection that the watch
 // is set; and no more then, since the library keeps something of each request until the next event.
 // (Those who wait behind an entry's node need no such care: its name is used once, so that a late

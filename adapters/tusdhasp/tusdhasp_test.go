@@ -19,7 +19,6 @@ import (
 	"github.com/hasplock/hasp/adapters/internal/processes"
 	"github.com/hasplock/hasp/adapters/tusdhasp"
 	_ "github.com/hasplock/hasp/filelock"
-	"github.com/hasplock/hasp/internal/testkit"
 )
 
 func lockOf(t *testing.T, dir string) handler.Lock {
@@ -151,10 +150,15 @@ func TestServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := dir + "/files/" + path[len("/files/"):]
-	testkit.Eventually(t, "half of the upload", func() bool { // then the first server has its lock
+	half := func() bool {
 		info, err := os.Stat(file)
 		return err == nil && info.Size() == 50<<10
-	})
+	}
+	for end := time.Now().Add(40 * time.Second); !half(); time.Sleep(5 * time.Millisecond) { // then the first server has its lock
+		if time.Now().After(end) {
+			t.Fatal("half of the upload has not arrived")
+		}
+	}
 	head := request(t, "HEAD", second+path, nil, nil)
 	if head == nil || head.StatusCode != http.StatusOK {
 		t.Fatalf("%+v", head)

@@ -69,7 +69,7 @@ func TestExporterOnTheDashboard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Await(t, "the eviction", deploy.Lost())
+	testkit.Await(t, "the eviction", deploy.Context().Done())
 	testkit.Granted(t, next)
 	var shown []string
 	exporters := map[string]bool{}

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli"
-	_ "github.com/hasplock/hasp/cmd/hasp/internal/stores"
+	_ "github.com/hasplock/hasp/cmd/hasp/stores"
 )
 
 func main() { os.Exit(cli.Main()) }

@@ -3,71 +3,28 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
-	"errors"
 	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/hasplock/hasp/cmd/hasp/internal/torture/command"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/jackc/pgx/v5"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// This test binary is the hasp that the tests run, as a process, against real servers, and
-// hasp-torture.
+// This test binary is the hasp that the tests run, as a process, against real servers.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"hasp": main, "hasp-torture": func() { os.Exit(command.Main()) }})
+	testscript.Main(m, map[string]func(){"hasp": main})
 }
 
 // hasp runs the command on a store and returns its exit code and what it printed.
 func hasp(t *testing.T, store string, args ...string) (code int, out, errOut string) {
 	t.Helper()
-	return program(t, "hasp", store, args...)
-}
-
-func program(t *testing.T, name, store string, args ...string) (code int, out, errOut string) {
-	t.Helper()
-	races, err := os.MkdirTemp(temp, "hasp-races-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(races)
-	var stdout, stderr bytes.Buffer
-	c := exec.CommandContext(t.Context(), name, args...)
-	c.Env = append(os.Environ(), "HASP_STORE="+store, "GORACE=atexit_sleep_ms=0 log_path="+races+"/race") // not a second for each process
-	c.Stdout, c.Stderr = &stdout, &stderr
-	err = c.Run()
-	noRaces(t, races)
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return c.ProcessState.ExitCode(), stdout.String(), stderr.String()
-}
-
-// temp is where temporary files are before a test says otherwise.
-var temp = os.TempDir()
-
-// noRaces looks at the reports of the race detector: also at those of the processes that torture
-// starts, of which it tells the last line, or nothing if they are killed.
-func noRaces(t *testing.T, dir string) {
-	t.Helper()
-	reports, err := filepath.Glob(filepath.Join(dir, "race*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, report := range reports {
-		text, err := os.ReadFile(report)
-		t.Errorf("a data race (%v):\n%s", err, text)
-	}
+	return testkit.Program(t, "hasp", store, args...)
 }
 
 // with adds parameters to a store's URL, or replaces them.

@@ -31,6 +31,10 @@ having the lock. On most stores hasp's waiters are told by the store; a library 
 index over the number of locks that each client got: 1 if all got the same, 1/512 if one got all. A library
 that polls lets the client that releases take the lock again: that looks quick, and the others starve.
 
+The plain way costs something here: measured by turns with an earlier hasp, PostgreSQL's table fell from 396 to 336 locks per second (0.71 and
+0.59 of a row inserted and deleted by hand), and etcd from 0.75 to 0.63 of the least that a lock there can cost. Since these figures, a hand-over of
+the table reads 200 rows where it read 4,001 with 2,000 waiters.
+
 ## 10,000 locks held
 
 ![requests, processor time and memory for 10,000 held locks](img/perf-holding.svg)

@@ -70,12 +70,12 @@ func TestCampaignTable(t *testing.T) {
 	if err := json.Unmarshal(text, &sums); err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "TORTURE.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "TORTURE-RUNS.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(sums) != len(ordeals) || !strings.Contains(string(page), begins(campaignMark)+sumsTable(sums)+ends(campaignMark)) {
-		t.Errorf("docs/TORTURE.md has another table than campaign.json, which has %d of %d stores:\n%s", len(sums), len(ordeals), sumsTable(sums))
+		t.Errorf("docs/TORTURE-RUNS.md has another table than campaign.json, which has %d of %d stores:\n%s", len(sums), len(ordeals), sumsTable(sums))
 	}
 	for _, s := range sums {
 		if len(s.Broken) > 0 {

@@ -24,7 +24,7 @@ type peer struct {
 	processes           int // of the run; each has four adapters
 }
 
-// peers are those of the table in docs/TORTURE.md. The programs of other languages take more
+// peers are those of the table in docs/TORTURE-RUNS.md. The programs of other languages take more
 // memory, and get fewer processes.
 var peers = []peer{
 	{"hasp, by the same protocol", "hasp", "-", "redis://", redisAddr, 6},

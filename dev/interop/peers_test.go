@@ -18,7 +18,7 @@ func TestPeersTable(t *testing.T) {
 	if err := json.Unmarshal(text, &all); err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "TORTURE.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "TORTURE-RUNS.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestPeersTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, _ := os.ReadFile(copied); string(again) != string(page) || len(all) != len(peers) {
-		t.Errorf("docs/TORTURE.md has another table than peers.json, which has %d of %d peers:\n%s", len(all), len(peers), peersTable(all))
+		t.Errorf("docs/TORTURE-RUNS.md has another table than peers.json, which has %d of %d peers:\n%s", len(all), len(peers), peersTable(all))
 	}
 	for _, p := range all {
 		if strings.HasPrefix(p.What, "hasp") && p.Verdict.Result != "held" {

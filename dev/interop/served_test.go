@@ -12,7 +12,7 @@ import (
 func TestServeStartsBesideTheClients(t *testing.T) {
 	redis := backends.StartRedis(t, backends.RedisOptions{})
 	hasp := filepath.Join(t.TempDir(), "hasp")
-	if out, err := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", hasp, "../../cmd/hasp").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-C", "../../cmd/hasp", "-tags", "grpcnotrace", "-o", hasp, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Setenv(clientsVariable, filepath.Join("..", "..", "clients"))

@@ -23,7 +23,7 @@ var specials = []pair{
 	{store: "file", theirs: "flock(1)", library: "flock", server: tempDir, url: "file://%s", name: "orders/42", special: (*match).flock},
 }
 
-// zkCli looks at our entry by the name that docs/backends/zookeeper.md gives it, and deletes
+// zkCli looks at our entry by the name that docs/internals/zookeeper.md gives it, and deletes
 // it: we are told, and the next one gets the lock.
 func (m *match) zkCli(server string) (err error) {
 	if err := m.startOurs(); err != nil {

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"crypto/sha256"
 	"debug/buildinfo"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -34,10 +32,15 @@ func (f file) content() ([]byte, error) {
 // grpcnotrace by two thirds (see the Makefile).
 func (r *release) build(platform, dir string) error {
 	goos, goarch, _ := strings.Cut(platform, "/")
-	_, err := r.runIn("cmd/hasp", []string{"GOOS=" + goos, "GOARCH=" + goarch, "CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=-mod=readonly", "GOEXPERIMENT="},
-		"go", "build", "-trimpath", "-buildvcs=true", "-tags", "grpcnotrace", "-o", dir+string(filepath.Separator),
-		"-ldflags", "-s -X github.com/hasplock/hasp/cmd/hasp/internal/cli.release="+r.version, ".", "./hasp-torture")
-	return err
+	for _, program := range []string{"cmd/hasp", "torture/hasp-torture"} {
+		_, err := r.runIn(program, []string{"GOOS=" + goos, "GOARCH=" + goarch, "CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=-mod=readonly", "GOEXPERIMENT="},
+			"go", "build", "-trimpath", "-buildvcs=true", "-tags", "grpcnotrace", "-o", dir+string(filepath.Separator),
+			"-ldflags", "-s -X github.com/hasplock/hasp/cmd/hasp/internal/cli.release="+r.version, ".")
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // commonFiles are those of all platforms.
@@ -74,16 +77,8 @@ func (r *release) commonFiles(programs string) ([]file, error) {
 		}
 		files = append(files, file{dir + filepath.Base(unit), unit, nil, 0o644})
 	}
-	for _, pattern := range []string{"README.md", "CHANGELOG.md", "docs/*.md", "docs/backends/*.md", "docs/grafana/*"} { // in their folders: they cite each other
-		docs, err := filepath.Glob(filepath.Join(r.root, pattern))
-		if err != nil || len(docs) == 0 {
-			return nil, fmt.Errorf("%d files %s: %w", len(docs), pattern, err)
-		}
-		for _, doc := range docs {
-			files = append(files, file{path.Join("usr/share/doc/hasp", path.Dir(pattern), filepath.Base(doc)), doc, nil, 0o644})
-		}
-	}
-	return files, nil
+	docs, err := r.pages()
+	return append(files, docs...), err
 }
 
 // licenses are ours and those of the modules in a binary, which their terms ask for.
@@ -99,7 +94,7 @@ func (r *release) licenses(binary string) ([]byte, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hasp\n\n%s", own)
 	for _, m := range info.Deps {
-		if m.Replace != nil { // ours
+		if strings.HasPrefix(m.Path, module) { // ours
 			continue
 		}
 		dir, err := r.runIn("cmd/hasp", nil, "go", "list", "-m", "-f", "{{.Dir}}", m.Path)
@@ -166,27 +161,6 @@ func (r *release) packager() (string, error) {
 	}
 	who, err := r.run("git", "log", "-1", "--format=%cn <%ce>")
 	return strings.TrimSpace(who), err
-}
-
-// writeSums writes the checksums of all files, as sha256sum -c reads them.
-func (r *release) writeSums() error {
-	var sums strings.Builder
-	err := filepath.WalkDir(r.out, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(r.out, path)
-		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(data), filepath.ToSlash(name))
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(sums.String()), 0o644)
 }
 
 func (r *release) run(name string, args ...string) (string, error) {

@@ -1,10 +1,12 @@
 // Command packaging makes the files of a release: for each platform a static binary, an archive, a
-// list of what is in the binary (SBOM) and, for Linux, a Debian package; and their checksums.
+// list of what is in the binary (SBOM) and, for Linux, a Debian package; of which commit all were
+// made (provenance); and their checksums, signed if there is a key.
 //
-//	packaging -version v1.2.3 -out dist [-root ../..] [-platforms linux/amd64,darwin/arm64]
+//	packaging -version v1.2.3 -out dist [-root ../..] [-platforms linux/amd64,darwin/arm64] [-sign ~/.ssh/release]
 //
-// The same commit makes the same bytes, on any machine, with the same version of Go. The
-// repository's files must be committed; make release calls it.
+// The same commit makes the same bytes, on any machine, with the same version of Go. It must be the
+// commit of the version's tag; make release calls it. Before the tags are published, GOPROXY begins
+// with the directory that command modules has made of them.
 package main
 
 import (
@@ -19,7 +21,10 @@ import (
 	"strings"
 )
 
-const allPlatforms = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64"
+const (
+	allPlatforms = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64"
+	module       = "github.com/hasplock/hasp"
+)
 
 func main() {
 	var r release
@@ -27,6 +32,7 @@ func main() {
 	flag.StringVar(&r.root, "root", ".", "the repository")
 	flag.StringVar(&r.out, "out", "dist", "the directory to make")
 	flag.StringVar(&r.maintainer, "maintainer", "", "whom users of the Debian package may write to, as NAME <ADDRESS> (default: who made the commit)")
+	flag.StringVar(&r.key, "sign", "", "the OpenSSH key to sign the checksums with, a file (default: they are not signed)")
 	platforms := flag.String("platforms", allPlatforms, "for which platforms")
 	flag.Parse()
 	r.platforms = strings.Split(*platforms, ",")
@@ -48,6 +54,7 @@ type release struct {
 	platforms []string // GOOS/GOARCH
 
 	maintainer string
+	key        string
 }
 
 func (r *release) check() error {
@@ -62,12 +69,30 @@ func (r *release) check() error {
 			return fmt.Errorf("%q is not one of %s", p, allPlatforms)
 		}
 	}
+	if r.key != "" {
+		key, err := filepath.Abs(r.key) // ssh-keygen runs in the repository
+		if err == nil {
+			_, err = os.Stat(key)
+		}
+		if err != nil {
+			return fmt.Errorf("the key to sign with: %w", err)
+		}
+		r.key = key
+	}
 	if _, err := os.Stat(r.out); !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s is there already: remove it first", r.out)
 	}
 	changed, err := r.run("git", "status", "--porcelain")
 	if err == nil && changed != "" {
 		err = fmt.Errorf("commit or remove first what has changed:\n%s", changed)
+	}
+	if err != nil {
+		return err
+	}
+	// What go install makes of the version must be what the binaries have.
+	tags, err := r.run("git", "tag", "--points-at", "HEAD")
+	if err == nil && !slices.Contains(strings.Fields(tags), r.version) {
+		err = fmt.Errorf("this commit is not that of the tag %s: git checkout %[1]s first (go run ./internal/modules release %[1]s PROXY makes the tag)", r.version)
 	}
 	return err
 }
@@ -127,6 +152,9 @@ func (r *release) make() (err error) {
 				return err
 			}
 		}
+	}
+	if err := r.writeProvenance(); err != nil {
+		return err
 	}
 	return r.writeSums()
 }

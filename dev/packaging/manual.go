@@ -5,6 +5,7 @@ import (
 	"io"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -22,7 +23,7 @@ func (r *release) manual(program, short string) ([]file, error) {
 		h := parseHelp(text)
 		name := strings.Join(words, "-")
 		pages = append(pages, file{"usr/share/man/man1/" + name + ".1", "", []byte(h.page(name, short, words, r.version)), 0o644})
-		for _, sub := range h.verbs {
+		for _, sub := range slices.Concat(h.verbs, h.topics) {
 			if sub[0] == "help" {
 				continue
 			}
@@ -38,11 +39,11 @@ func (r *release) manual(program, short string) ([]file, error) {
 // help is a help text in its parts.
 type help struct {
 	description, usage, examples []string
-	verbs, flags                 [][2]string // word or flag, and what is said of it
+	verbs, topics, flags         [][2]string // word or flag, and what is said of it
 }
 
-// Behind the description, cobra puts these headings.
-var parts = []string{"Usage:", "Examples:", "Available Commands:", "Flags:", "Global Flags:"}
+// Behind the description come these headings.
+var parts = []string{"Usage:", "Examples:", "Available Commands:", "Help topics:", "Flags:", "Global Flags:", "More options:"}
 
 func parseHelp(text string) (h help) {
 	part := ""
@@ -64,6 +65,8 @@ func parseHelp(text string) (h help) {
 		case words == nil:
 		case part == "Available Commands:":
 			h.verbs = append(h.verbs, [2]string{words[2], words[3]})
+		case part == "Help topics:":
+			h.topics = append(h.topics, [2]string{words[2], words[3]})
 		default:
 			h.flags = append(h.flags, [2]string{words[2], words[3]})
 		}
@@ -106,7 +109,7 @@ func (h help) page(name, short string, words []string, version string) string {
 	if len(words) > 1 {
 		also = append(also, strings.Join(words[:len(words)-1], "-"))
 	}
-	for _, sub := range h.verbs {
+	for _, sub := range slices.Concat(h.verbs, h.topics) {
 		if sub[0] != "help" {
 			also = append(also, name+"-"+sub[0])
 		}

@@ -28,7 +28,11 @@ var made = sync.OnceValues(func() (*release, error) {
 	if os.Getenv("HASP_RELEASE") == "all" {
 		r.platforms = strings.Split(allPlatforms, ",")
 	}
-	return r, makeIn(r, filepath.Join(temp, "first"))
+	clone, err := tagged()
+	if err != nil {
+		return nil, err
+	}
+	return r, makeIn(r, clone, filepath.Join(temp, "first"))
 })
 
 var temp string
@@ -39,18 +43,63 @@ func TestMain(m *testing.M) {
 		if temp, err = os.MkdirTemp("", "hasp-release-test-"); err != nil {
 			panic(err)
 		}
-		defer os.RemoveAll(temp)
+		defer func() {
+			err := errors.Join(execute("chmod", "-R", "u+w", temp), os.RemoveAll(temp)) // Go makes its cache read-only
+			if err != nil {
+				panic(err)
+			}
+		}()
 		return m.Run()
 	}())
 }
 
-// makeIn makes the release from a clone of the last commit, below dir.
-func makeIn(r *release, dir string) error {
+// makeIn makes the release below dir, from a clone of a repository that has the version's tag.
+func makeIn(r *release, repository, dir string) error {
 	r.root, r.out = filepath.Join(dir, "hasp"), filepath.Join(dir, "dist")
-	if out, err := exec.Command("git", "clone", "-q", "../..", r.root).CombinedOutput(); err != nil {
-		return fmt.Errorf("git clone: %w\n%s", err, out)
+	if err := execute("git", "clone", "-q", repository, r.root); err != nil {
+		return err
+	}
+	if err := execute("git", "-C", r.root, "checkout", "-q", r.version); err != nil {
+		return err
 	}
 	return r.make()
+}
+
+// tagged is a clone of the last commit with the tags of the version. From then on Go takes our
+// modules from what stands for their proxy, into a cache of the test's own, and those of other
+// people from where they are.
+var tagged = sync.OnceValues(func() (string, error) {
+	clone, proxy := filepath.Join(temp, "tagged"), filepath.Join(temp, "proxy")
+	if err := execute("git", "clone", "-q", "../..", clone); err != nil {
+		return "", err
+	}
+	for _, setting := range []string{"user.name=Ana Example", "user.email=ana@example.org"} {
+		name, value, _ := strings.Cut(setting, "=")
+		if err := execute("git", "-C", clone, "config", name, value); err != nil {
+			return "", err
+		}
+	}
+	if err := execute("go", "-C", clone, "run", "./internal/modules", "release", version, proxy); err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "env", "GOMODCACHE", "GOPROXY").Output()
+	if err != nil {
+		return "", err
+	}
+	cache, usual, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return clone, errors.Join(
+		os.Setenv("GOPROXY", "file://"+filepath.ToSlash(proxy)+",file://"+filepath.ToSlash(filepath.Join(cache, "cache", "download"))+","+usual),
+		os.Setenv("GOMODCACHE", filepath.Join(temp, "modules")), os.Setenv("GONOSUMDB", "*"))
+})
+
+// execute runs a command, outside the workspace.
+func execute(name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(cmd.Environ(), "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
 }
 
 func released(t *testing.T) *release {
@@ -101,7 +150,11 @@ func TestSameBytes(t *testing.T) {
 		t.Setenv("GOCACHE", filepath.Join(temp, "cache"))
 	}
 	again := &release{version: version, platforms: first.platforms}
-	if err := makeIn(again, filepath.Join(temp, "a second directory")); err != nil {
+	clone, err := tagged()
+	if err == nil {
+		err = makeIn(again, clone, filepath.Join(temp, "a second directory"))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	want, got := tree(t, first.out), tree(t, again.out)
@@ -120,6 +173,10 @@ func TestSameBytes(t *testing.T) {
 		t.Errorf("a second time into the same directory: %v", err)
 	}
 	again.version, again.out = "v0.78.0", filepath.Join(temp, "third")
+	if err := again.make(); err == nil || !strings.Contains(err.Error(), "git checkout v0.78.0") {
+		t.Errorf("not the commit of the tag: %v", err)
+	}
+	do(t, "git", "-C", again.root, "tag", again.version)
 	again.platforms = first.platforms[:1]
 	if err := again.make(); err != nil {
 		t.Fatal(err)
@@ -195,7 +252,7 @@ func TestSBOM(t *testing.T) {
 	}
 	for name, want := range map[string]bool{
 		"github.com/redis/rueidis": true, "go.etcd.io/etcd/client/v3": true, "github.com/jackc/pgx/v5": true, "std": false,
-		"github.com/hasplock/hasp": false, "github.com/hasplock/hasp/etcdlock": false,
+		"github.com/hasplock/hasp": true, "github.com/hasplock/hasp/etcdlock": true,
 	} {
 		if got, there := hashed[name]; !there || got != want {
 			t.Errorf("%s: there %t, with a hash %t", name, there, got)

@@ -34,9 +34,6 @@ func writeSBOM(to, binary, version, platform string) error {
 	edges := []string{all[0].BOMRef}
 	for _, m := range info.Deps {
 		c := component(m.Path, m.Version, m.Sum)
-		if m.Replace != nil { // ours, of the same commit
-			c = component(m.Path, version, "")
-		}
 		all = append(all, c)
 		edges = append(edges, c.BOMRef)
 	}

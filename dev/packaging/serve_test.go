@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -88,6 +89,32 @@ func serveArgs(v any, found func([]string)) {
 		}
 		if len(args) > 0 && args[0] == "serve" {
 			found(args)
+		}
+	}
+}
+
+// Prometheus' own tool reads the rules, and each fires on what it is about.
+func TestAlerts(t *testing.T) {
+	need(t, "promtool")
+	rules, err := filepath.Abs("kubernetes/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for series, alert := range map[string]string{
+		`hasp_queue_held_seconds{name="n", store="s"}`:          "LockHeldForLong",
+		`hasp_queue_oldest_waiter_seconds{name="n", store="s"}`: "LockNotGranted",
+		`hasp_quarantine_seconds{store="s"}`:                    "LockStoreInQuarantine",
+		`hasp_lost_total{store="s", reason="expired"}`:          "LockLost",
+	} {
+		file := filepath.Join(t.TempDir(), "test.yaml")
+		text := fmt.Sprintf("rule_files: [%q]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series:\n  - {series: '%s', values: '0+4000x20'}\n"+
+			"  alert_rule_test:\n  - {eval_time: 10m, alertname: %s, exp_alerts: []}\n", rules, series, alert)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		// None is expected, so that the answer shows which came.
+		if out, err := exec.Command("promtool", "test", "rules", file).CombinedOutput(); err == nil || !strings.Contains(string(out), "alertname=\""+alert+"\"") {
+			t.Errorf("%s does not raise %s: %v\n%s", series, alert, err, out)
 		}
 	}
 }

@@ -82,7 +82,7 @@ func (r *run) returned(a *acquisition, h *hold, err error) {
 		}
 	}
 	if err != nil {
-		r.stranded = r.stranded || !errors.Is(err, hasp.ErrBusy) // it may have been too late to take its request back
+		r.stranded = r.stranded || !refusedTry(err) // it may have been too late to take its request back
 		r.checkRefusalLocked(a, err)
 		return
 	}
@@ -289,17 +289,22 @@ func (r *run) share(o, h *hold) bool {
 	return false
 }
 
+// refusedTry reports that the store has answered a try with no.
+func refusedTry(err error) bool {
+	return errors.Is(err, hasp.ErrBusy) || errors.Is(err, hasp.ErrQuarantine)
+}
+
 // checkRefusalLocked knows the errors with which an acquisition may end. With a fault nearly all
 // are allowed.
 func (r *run) checkRefusalLocked(a *acquisition, err error) {
 	allowed := r.faulty || a.machine.closed || r.ctx.Err() != nil ||
-		errors.Is(err, hasp.ErrBusy) && (a.step.Do == TryLock || a.step.Do == TryRLock || a.step.Do == TryAcquire) ||
+		refusedTry(err) && (a.step.Do == TryLock || a.step.Do == TryRLock || a.step.Do == TryAcquire) ||
 		errors.Is(err, context.DeadlineExceeded) && (a.step.Time > 0 || a.step.Opts.Within) ||
 		errors.Is(err, context.Canceled) && (a.canEnd || a.within != nil) ||
 		errors.Is(err, hasp.ErrDeadlock) && (a.within != nil || a.step.Opts.Deadlock) ||
 		(errors.Is(err, hasp.ErrLost) || errors.Is(err, hasp.ErrNotHeld)) && a.within != nil ||
 		errors.Is(err, hasp.ErrClosed) && a.step.Do == LockAll // of the next client
-	if !r.fake && !errors.Is(err, hasp.ErrMismatch) && !errors.Is(err, hasp.ErrUnsupported) && !errors.Is(err, hasp.ErrInvalidOption) {
+	if !r.fake && !errors.Is(err, hasp.ErrMismatch) && !errors.Is(err, hasp.ErrUnsupported) && !errors.Is(err, hasp.ErrInvalid) {
 		allowed = true // a busy machine answers too late, to any client
 	}
 	if !allowed {

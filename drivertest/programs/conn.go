@@ -165,13 +165,14 @@ func (c *conn) isDead() bool {
 	return c.dead
 }
 
-// Close ends the network after the driver, whose last requests may pass.
-func (c *conn) Close() error {
-	err := c.Backend.Close()
+// end ends the network, when the client is closed: its last requests may pass. It is not part of the
+// driver's Close, for which a client waits so and so long: a network on a busy machine, with
+// connections that hang, may take longer.
+func (c *conn) end() {
+	c.underWay.Wait()
 	if c.network != nil {
 		c.network.Close()
 	}
-	return err
 }
 
 func (c *conn) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {

@@ -67,6 +67,7 @@ func (r *run) method(a *acquisition, value string) func(context.Context, func(co
 	units := capacity
 	var lock hasp.Locker
 	var locks []hasp.Locker
+	var pool *hasp.Pool
 	switch s.Do {
 	case Lock:
 		lock = c.Mutex(name, opts...)
@@ -78,7 +79,7 @@ func (r *run) method(a *acquisition, value string) func(context.Context, func(co
 	case LockAll:
 		locks = r.several(a) // which sets the claims
 	case Pool:
-		lock = r.pool(a) // the same
+		pool = r.pool(a) // the same
 	}
 	if len(a.claims) == 0 {
 		a.claims = []claim{{a.machine.Store, s.Name, units, capacity}}
@@ -89,6 +90,8 @@ func (r *run) method(a *acquisition, value string) func(context.Context, func(co
 			return c.Election(name, opts...).Run(ctx, []byte(value), func(ctx context.Context, t *hasp.Term) error { return fn(ctx, t, nil) })
 		case LockAll:
 			return hasp.DoAll(ctx, locks, func(ctx context.Context, m *hasp.MultiLease) error { return fn(ctx, nil, m) })
+		case Pool:
+			return pool.Do(ctx, func(ctx context.Context, _ *hasp.Slot) error { return fn(ctx, nil, nil) })
 		default:
 			return hasp.Do(ctx, lock, func(ctx context.Context) error { return fn(ctx, nil, nil) })
 		}

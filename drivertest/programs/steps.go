@@ -237,8 +237,11 @@ func (r *run) callSeveral(a *acquisition) func(context.Context) (*hold, error) {
 	if a.step.Do == Pool {
 		p := r.pool(a)
 		return func(ctx context.Context) (*hold, error) {
-			l, err := p.Lock(ctx)
-			return &hold{lease: l}, err
+			slot, err := p.Lock(ctx)
+			if err != nil {
+				return &hold{}, err
+			}
+			return &hold{lease: slot.Lease}, nil
 		}
 	}
 	locks := r.several(a)
@@ -328,7 +331,7 @@ func (r *run) evict(s Step) {
 	r.mu.Unlock()
 	r.jobs.Go(func() {
 		err := c.Evict(r.ctx, r.name(s.Name), id, "a program wants it")
-		if err != nil && !errors.Is(err, hasp.ErrNotHeld) && r.ctx.Err() == nil && r.Disturb == nil {
+		if err != nil && !errors.Is(err, hasp.ErrNotFound) && r.ctx.Err() == nil && r.Disturb == nil {
 			r.fail("evict", "evict: %v", err)
 		}
 	})

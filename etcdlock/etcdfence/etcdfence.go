@@ -22,7 +22,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/fencing"
-	"github.com/hasplock/hasp/internal/retry"
+	"github.com/hasplock/hasp/fencing/retry"
 )
 
 // DefaultPrefix begins the keys of the fences.

@@ -6,7 +6,8 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// What is optional, and one statement: it changes a row that is there, or says ErrGone.
+// What is optional, and one statement: it changes a row that is there, or says ErrGone. An own row
+// must hold: one that waits would hold beside those ahead of it, if it became smaller.
 var (
 	_ driver.Publisher  = (*ticket)(nil)
 	_ driver.Downgrader = (*ticket)(nil)
@@ -15,12 +16,22 @@ var (
 )
 
 func (t *ticket) Publish(ctx context.Context, value []byte) error {
-	return t.session.backend.change(ctx, `UPDATE hasp_entries SET value = ? WHERE `+own, append([]any{value}, t.own()...)...)
+	return t.change(ctx, `value = ?`, value)
 }
 
 // Downgrade never makes an entry larger, so that it may come twice.
 func (t *ticket) Downgrade(ctx context.Context, units int64) error {
-	return t.session.backend.change(ctx, `UPDATE hasp_entries SET units = min(units, ?) WHERE `+own, append([]any{units}, t.own()...)...)
+	return t.change(ctx, `units = min(units, ?)`, units)
+}
+
+func (t *ticket) change(ctx context.Context, set string, to any) error {
+	t.session.mu.Lock()
+	holds := t.holds
+	t.session.mu.Unlock()
+	if !holds {
+		return driver.ErrGone
+	}
+	return t.session.backend.change(ctx, `UPDATE hasp_entries SET `+set+` WHERE `+own, append([]any{to}, t.own()...)...)
 }
 
 // Evict keeps no note of who evicts and why: LastEviction says so.

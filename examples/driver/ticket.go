@@ -19,6 +19,7 @@ type ticket struct {
 
 	// Guarded by session.mu.
 	confirmed bool // the store has answered that the entry is there
+	holds     bool // and that it holds
 	left      bool // Leave has begun
 
 	// As the last Enqueue has found them. The core makes one call of Enqueue or Wait at a time.
@@ -36,7 +37,7 @@ func (t *ticket) Enqueue(ctx context.Context) (v driver.Verdict, err error) {
 	switch {
 	case in && err == nil:
 		t.session.mu.Lock()
-		t.confirmed = true
+		t.confirmed, t.holds = true, v.Held
 		t.session.mu.Unlock()
 	case errors.Is(err, driver.ErrGone), errors.Is(err, driver.ErrRefused):
 		t.session.forget(t) // there is no entry. After any other error there may be one.

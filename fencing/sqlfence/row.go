@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/hasplock/hasp/fencing"
-	"github.com/hasplock/hasp/internal/retry"
+	"github.com/hasplock/hasp/fencing/retry"
 )
 
 // Row is a row that keeps the greatest token seen itself, written under one token. Its method

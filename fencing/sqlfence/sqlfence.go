@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/hasplock/hasp/fencing"
-	"github.com/hasplock/hasp/internal/retry"
+	"github.com/hasplock/hasp/fencing/retry"
 )
 
 // DefaultTable is the name of the table that keeps the tokens; its schema is Options.Table's.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/hasplock/hasp/fencing"
-	"github.com/hasplock/hasp/internal/retry"
+	"github.com/hasplock/hasp/fencing/retry"
 )
 
 // Writer writes into one database under one token. All methods may be called at once from many

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,20 +20,22 @@ import (
 var (
 	buildEtcd = sync.OnceValues(func() (string, error) { return buildServer("etcdserver") })
 	// The first time takes four minutes on two cores, and 119 MB.
-	buildKube = sync.OnceValues(func() (string, error) { return buildServer("kubeserver", "-ldflags=-s -w "+kubeVersion) })
+	buildKube      = sync.OnceValues(func() (string, error) { return buildServer("kubeserver", "-ldflags=-s -w "+kubeVersion) })
+	buildKustomize = sync.OnceValues(func() (string, error) { return buildServer("kubeserver/kustomize") })
 )
 
 // kubeVersion sets what Kubernetes' own build puts into the program: that of kubeserver/go.mod.
 const kubeVersion = "-X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37"
 
 // buildServer builds a server of a separate module in a directory here, and returns the program.
-func buildServer(name string, flags ...string) (string, error) {
+func buildServer(source string, flags ...string) (string, error) {
+	name := path.Base(source)
 	fail := func(err error) (string, error) {
 		return "", fmt.Errorf("build %s: %w (its modules come with `make backends`)", name, err)
 	}
 	// The source is found through the module, so that a benchmark in another module
 	// that replaces ours finds it as well.
-	source, err := exec.Command("go", "list", "-f", "{{.Dir}}", "github.com/hasplock/hasp/internal/backends").Output()
+	root, err := exec.Command("go", "list", "-f", "{{.Dir}}", "github.com/hasplock/hasp/internal/backends").Output()
 	if err != nil {
 		return fail(outputOf(err))
 	}
@@ -55,7 +58,7 @@ func buildServer(name string, flags ...string) (string, error) {
 		fmt.Fprintf(os.Stderr, "backends: building %s, which takes some minutes the first time\n", name)
 	}
 	build := exec.Command("go", slices.Concat([]string{"build", "-trimpath", "-o", built}, flags, []string{"."})...)
-	build.Dir = filepath.Join(strings.TrimSpace(string(source)), name)
+	build.Dir = filepath.Join(strings.TrimSpace(string(root)), filepath.FromSlash(source))
 	build.Env = append(build.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fail(fmt.Errorf("%w\n%s", err, out))

@@ -7,6 +7,7 @@ import "testing"
 var (
 	chromium = &tool{name: "chromium", debs: []string{"chromium", "fonts-dejavu-core"}, files: []string{"/usr/bin/chromium"}}
 	nginx    = &tool{name: "nginx", debs: []string{"nginx-light"}, files: []string{"/usr/sbin/nginx"}}
+	haproxy  = &tool{name: "haproxy", debs: []string{"haproxy"}, files: []string{"/usr/sbin/haproxy"}}
 	npm      = &tool{name: "npm", debs: []string{"nodejs", "npm"}, files: []string{"/usr/bin/npm", "/usr/bin/node"}}
 	pypy     = &tool{name: "pypy with venv", debs: []string{"pypy3", "pypy3-venv"}, files: []string{"/usr/bin/pypy3", "/usr/lib/pypy3*/ensurepip/__init__.py"}}
 	python   = &tool{name: "python with venv", debs: []string{"python3", "python3-venv"}, files: []string{"/usr/bin/python3", "/usr/lib/python3.*/ensurepip/__init__.py"}}
@@ -24,6 +25,13 @@ func Nginx(tb testing.TB) string {
 	tb.Helper()
 	need(tb, nginx)
 	return nginx.path(0)
+}
+
+// HAProxy returns the path of a reverse proxy that speaks HTTP/2 to its servers.
+func HAProxy(tb testing.TB) string {
+	tb.Helper()
+	need(tb, haproxy)
+	return haproxy.path(0)
 }
 
 // NPM returns the path of Node's package manager; node is in PATH then.

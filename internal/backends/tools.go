@@ -28,6 +28,7 @@ var (
 	etcdctl      = &tool{name: "etcdctl", debs: []string{"etcd-client"}, files: []string{"/usr/bin/etcdctl"}}
 	newEtcd      = &tool{name: "a current etcd", make: buildEtcd}
 	kubeServer   = &tool{name: "a Kubernetes API server", make: buildKube}
+	kustomize    = &tool{name: "kustomize", make: buildKustomize}
 	postgresql   = &tool{name: "postgresql", debs: []string{"postgresql"}, files: []string{"/usr/lib/postgresql/*/bin/postgres", "/usr/lib/postgresql/*/bin/initdb"}}
 	mariadb      = &tool{name: "mariadb", debs: []string{"mariadb-server"}, files: []string{"/usr/sbin/mariadbd", "/usr/bin/mariadb-install-db"}}
 	pgbouncer    = &tool{name: "pgbouncer", debs: []string{"pgbouncer"}, files: []string{"/usr/sbin/pgbouncer"}}

@@ -78,7 +78,8 @@ type Store struct {
 	flaw   Flaw
 	store  *memlock.Store
 	schema version
-	reads  atomic.Int64
+
+	requests atomic.Int64
 }
 
 // Store makes one. The flaw of none is a driver without a flaw.
@@ -86,7 +87,17 @@ func (f Flaw) Store() *Store { return &Store{flaw: f, store: memlock.New()} }
 
 // Open is a connection to it.
 func (s *Store) Open() driver.Backend {
-	return &flawed{fullBackend: counted{s.store.Backend().(fullBackend), &s.reads}, flaw: s.flaw, schema: &s.schema}
+	return &flawed{fullBackend: s.connect(), flaw: s.flaw, schema: &s.schema}
+}
+
+func (s *Store) connect() fullBackend {
+	return counted{s.store.Backend().(fullBackend), &s.requests}
+}
+
+// Counted is Open, and how many requests the connection has sent so far.
+func (s *Store) Counted() (b driver.Backend, sent func() int64) {
+	n := new(atomic.Int64)
+	return &flawed{fullBackend: counted{s.connect(), n}, flaw: s.flaw, schema: &s.schema}, n.Load
 }
 
 // Reopen is a restart of the store. memlock forgets nothing while it lives; a flaw may.
@@ -96,18 +107,47 @@ func (s *Store) Reopen() {
 	}
 }
 
-// Reads counts those that have reached the store.
-func (s *Store) Reads() int64 { return s.reads.Load() }
+// Requests counts those that have reached the store.
+func (s *Store) Requests() int64 { return s.requests.Load() }
 
-// counted counts the reads that reach the store.
+// counted counts the requests that go through it.
 type counted struct {
 	fullBackend
-	reads *atomic.Int64
+	requests *atomic.Int64
 }
 
 func (c counted) List(ctx context.Context, name string, limit int) ([]driver.Entry, error) {
-	c.reads.Add(1)
+	c.requests.Add(1)
 	return c.fullBackend.List(ctx, name, limit)
+}
+
+func (c counted) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	s, granted, err := c.fullBackend.Open(ctx, o)
+	return countedSession{s, c.requests}, granted, err
+}
+
+type countedSession struct {
+	driver.Session
+	requests *atomic.Int64
+}
+
+func (s countedSession) KeepAlive(ctx context.Context) (time.Duration, error) {
+	s.requests.Add(1)
+	return s.Session.KeepAlive(ctx)
+}
+
+func (s countedSession) Ticket(r driver.Request) driver.Ticket {
+	return countedTicket{s.Session.Ticket(r).(fullTicket), s.requests}
+}
+
+type countedTicket struct {
+	fullTicket
+	requests *atomic.Int64
+}
+
+func (t countedTicket) Enqueue(ctx context.Context) (driver.Verdict, error) {
+	t.requests.Add(1)
+	return t.fullTicket.Enqueue(ctx)
 }
 
 // flawed is a backend with a flaw.

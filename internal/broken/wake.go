@@ -59,7 +59,7 @@ var wakeControls = []Control{
 	{
 		Name: "asks to be asked all the time",
 		Flaw: Flaw{ticket: func(_ fullBackend, _ driver.Session, g fullTicket, _ driver.Request) driver.Ticket { return &asking{g} }},
-		Seen: []string{"Push/NoPolling"},
+		Seen: []string{"Push/NoPolling", "Cost/Idle"},
 	},
 	{
 		Name: "polls inside of Wait",
@@ -76,7 +76,7 @@ var wakeControls = []Control{
 				}
 			}
 		}),
-		Seen: []string{"Push/NoPolling"},
+		Seen: []string{"Push/NoPolling", "Cost/Idle"},
 	},
 	{
 		Name: "returns late from a wait that was cancelled",
@@ -124,12 +124,70 @@ var wakeControls = []Control{
 		Seen: []string{"Contract/WaitUnanswered"},
 	},
 	{
+		Name: "asks ninety times a second while it watches a holder that is older than a TTL",
+		Flaw: Flaw{watch: func(b fullBackend, ctx context.Context, name string, changed func()) error {
+			go func() {
+				for older := 0; ctx.Err() == nil; time.Sleep(time.Second / 90) {
+					if older++; older > 90*60 { // the suite's TTL is a minute
+						_, _ = b.List(ctx, name, 1)
+					}
+				}
+			}()
+			return b.Watch(ctx, name, changed)
+		}},
+		Seen: []string{"Cost/Idle"},
+	},
+	{
+		Name: "tells a watch ninety times a second that nothing has changed",
+		Flaw: Flaw{watch: func(b fullBackend, ctx context.Context, name string, changed func()) error {
+			go func() {
+				for ; ctx.Err() == nil; time.Sleep(time.Second / 90) {
+					changed()
+				}
+			}()
+			return b.Watch(ctx, name, changed)
+		}},
+		Seen: []string{"Cost/Idle"},
+	},
+	{
 		Name: "watches deafly",
 		Flaw: Flaw{watch: func(b fullBackend, ctx context.Context, name string, changed func()) error {
 			first := sync.OnceFunc(changed)
 			return b.Watch(ctx, name, first)
 		}},
 		Seen: []string{"Contract/Watch", "Election/Observe"},
+	},
+	{
+		Name: "tells a watch of no release",
+		Flaw: Flaw{watch: func(b fullBackend, ctx context.Context, name string, changed func()) error {
+			began := false
+			return b.Watch(ctx, name, func() {
+				if all, err := b.List(ctx, name, 1); !began || err != nil || len(all) > 0 {
+					changed()
+				}
+				began = true
+			})
+		}},
+		Seen: []string{"Contract/Watch"},
+	},
+	{
+		Name: "watches beyond its context",
+		Flaw: Flaw{watch: func(b fullBackend, ctx context.Context, name string, changed func()) error {
+			defer time.Sleep(45 * time.Minute) // longer than the suite waits
+			return b.Watch(ctx, name, changed)
+		}},
+		Seen: []string{"Contract/Watch"},
+	},
+	{
+		Name: "waits beyond the end of its session",
+		Flaw: waiting(func(t *waiter, ctx context.Context) (driver.Verdict, error) {
+			v, err := t.fullTicket.Wait(ctx)
+			if err != nil {
+				time.Sleep(45 * time.Minute)
+			}
+			return v, err
+		}),
+		Seen: []string{"Contract/WaiterOfClosedSession"},
 	},
 	{
 		Name: "leaves a goroutine behind for every wait",

@@ -19,45 +19,47 @@ const module = "github.com/hasplock/hasp"
 // fails the build until it stands here, so that somebody has to say what it is for:
 // each becomes part of what a user must trust, update and explain.
 var reasons = map[string]string{
-	"golang.org/x/sync":                   "hasp ls, top and the page read a few queues at a time",
-	"golang.org/x/time":                   "serve: an error that comes often is logged now and then",
-	"github.com/chromedp/cdproto":         "chromedp's messages; tests only",
-	"github.com/chromedp/chromedp":        "shows pages in a real browser; tests only",
-	"github.com/anishathalye/porcupine":   "checks recorded histories for linearizability; tests only",
-	"github.com/bsm/redislock":            "redislock's tests contend with it for the same keys; tests only",
-	"github.com/go-redsync/redsync/v4":    "the same; tests only",
-	"github.com/caddyserver/certmagic":    "adapters: the certificates that machines get in turn",
-	"github.com/go-co-op/gocron/v2":       "gocronhasp: the scheduler whose jobs it locks",
-	"github.com/pressly/goose/v3":         "adapters: the migrations that it locks",
-	"github.com/robfig/cron/v3":           "adapters: the scheduler whose jobs it locks",
-	"github.com/tus/tusd/v2":              "adapters: the uploads that servers share",
-	"github.com/go-sql-driver/mysql":      "mysqllock's client; tests of sqlfence's dialect",
-	"github.com/go-zookeeper/zk":          "zklock's client; the only one in Go that is maintained",
-	"github.com/jackc/pgx/v5":             "pglock's and pgxfence's client; database/sql alone cannot wait for notifications",
-	"github.com/prometheus/client_golang": "promhasp: what it counts for",
-	"github.com/redis/go-redis/v9":        "the client that most users have: redislock/goredis takes theirs",
-	"github.com/redis/rueidis":            "redislock's and redlock's client; pipelines by itself, knows RESP3 push",
-	"github.com/rogpeppe/go-internal":     "testscript runs the command's scenarios; tests only",
-	"github.com/spf13/cobra":              "the command's subcommands and completion",
-	"github.com/spf13/pflag":              "cobra's flags",
-	"go.etcd.io/etcd/api/v3":              "etcdlock: the messages of etcd's client",
-	"go.etcd.io/etcd/client/v3":           "etcdlock's client",
-	"github.com/minio/minio-go/v7":        "s3lock's client: conditions on PUT, and its own retries can be switched off",
-	"github.com/johannesboyne/gofakes3":   "s3lock's tests: a server of the protocol; tests only",
-	"github.com/go-logr/logr":             "kubelock: by which its client is told not to write to stderr",
-	"k8s.io/klog/v2":                      "kubelock's tests: the same for client-go's elector; tests only",
-	"k8s.io/api":                          "kubelock: the type of a Lease",
-	"k8s.io/apimachinery":                 "kubelock: what every object of Kubernetes has",
-	"k8s.io/client-go":                    "kubelock's client, without its typed clients",
-	"modernc.org/sqlite":                  "SQLite without cgo, to try sqlfence's dialect on; tests only",
-	"go.opentelemetry.io/otel":            "otelhasp: what it traces for",
-	"go.opentelemetry.io/otel/metric":     "otelhasp: what it counts for",
-	"go.opentelemetry.io/otel/sdk":        "keeps spans; tests only",
-	"go.opentelemetry.io/otel/sdk/metric": "reads metrics; tests only",
-	"go.opentelemetry.io/otel/trace":      "otelhasp: what it traces for",
-	"pgregory.net/rapid":                  "drivertest/programs: draws random programs and makes those that fail smaller",
-	"google.golang.org/grpc":              "etcdlock: how etcd's client connects can only be said in its terms",
-	"golang.org/x/sys":                    "flock, inotify, clocks and process control that package syscall lacks",
+	"golang.org/x/sync":                      "hasp ls, top and the page read a few queues at a time",
+	"golang.org/x/time":                      "serve: an error that comes often is logged now and then",
+	"github.com/chromedp/cdproto":            "chromedp's messages; tests only",
+	"github.com/chromedp/chromedp":           "shows pages in a real browser; tests only",
+	"github.com/anishathalye/porcupine":      "checks recorded histories for linearizability; tests only",
+	"github.com/bsm/redislock":               "redislock's tests contend with it for the same keys; tests only",
+	"github.com/go-redsync/redsync/v4":       "the same; tests only",
+	"github.com/caddyserver/certmagic":       "adapters: the certificates that machines get in turn",
+	"github.com/go-co-op/gocron/v2":          "gocronhasp: the scheduler whose jobs it locks",
+	"github.com/pressly/goose/v3":            "adapters: the migrations that it locks",
+	"github.com/robfig/cron/v3":              "adapters: the scheduler whose jobs it locks",
+	"github.com/tus/tusd/v2":                 "adapters: the uploads that servers share",
+	"github.com/go-sql-driver/mysql":         "mysqllock's client; tests of sqlfence's dialect",
+	"github.com/go-zookeeper/zk":             "zklock's client; the only one in Go that is maintained",
+	"github.com/jackc/pgx/v5":                "pglock's and pgxfence's client; database/sql alone cannot wait for notifications",
+	"github.com/prometheus/client_golang":    "promhasp: what it counts for",
+	"github.com/redis/go-redis/v9":           "the client that most users have: redislock/goredis takes theirs",
+	"github.com/redis/rueidis":               "redislock's and redlock's client; pipelines by itself, knows RESP3 push",
+	"github.com/rogpeppe/go-internal":        "testscript runs the commands' scenarios; tests only",
+	"github.com/spf13/cobra":                 "the command's subcommands and completion",
+	"github.com/spf13/pflag":                 "cobra's flags",
+	"go.etcd.io/etcd/api/v3":                 "etcdlock: the messages of etcd's client",
+	"go.etcd.io/etcd/client/v3":              "etcdlock's client",
+	"github.com/minio/minio-go/v7":           "s3lock's client: conditions on PUT, and its own retries can be switched off",
+	"github.com/johannesboyne/gofakes3":      "s3lock's tests: a server of the protocol; tests only",
+	"github.com/go-logr/logr":                "kubelock: by which its client is told not to write to stderr",
+	"k8s.io/klog/v2":                         "kubelock's tests: the same for client-go's elector; tests only",
+	"k8s.io/api":                             "kubelock: the type of a Lease",
+	"k8s.io/apimachinery":                    "kubelock: what every object of Kubernetes has",
+	"k8s.io/client-go":                       "kubelock's client, without its typed clients",
+	"modernc.org/sqlite":                     "SQLite without cgo, to try sqlfence's dialect on; tests only",
+	"go.opentelemetry.io/otel":               "otelhasp: what it traces for",
+	"go.opentelemetry.io/otel/metric":        "otelhasp: what it counts for",
+	"go.opentelemetry.io/otel/sdk":           "keeps spans; tests only",
+	"go.opentelemetry.io/otel/sdk/metric":    "reads metrics; tests only",
+	"go.opentelemetry.io/otel/trace":         "otelhasp: what it traces for",
+	"pgregory.net/rapid":                     "drivertest/programs: draws random programs and makes those that fail smaller",
+	"github.com/yuin/gopher-lua":             "runs the scripts of redislock in a simulation; tests only",
+	"github.com/modelcontextprotocol/go-sdk": "hasp-mcp: the protocol that it speaks",
+	"google.golang.org/grpc":                 "etcdlock: how etcd's client connects can only be said in its terms",
+	"golang.org/x/sys":                       "flock, inotify, clocks and process control that package syscall lacks",
 }
 
 // mayImport lists what each package's code (not its tests) may import beside the
@@ -66,21 +68,21 @@ var reasons = map[string]string{
 // held to its own line.
 var mayImport = map[string][]string{
 	// A program that imports hasp gets no client library that it did not ask for.
-	".":         {"./driver"},
+	".":         {"./driver", "./driver/kit/bootclock"},
 	"./fencing": {}, // goes into the user's write path, beside a client of theirs
 
 	// A fence is written for one client and links no other's. Those whose resource has
 	// separate names encode the lock's as drivers do.
-	"./fencing/filefence":    {"./fencing", "./internal/fstype"},
-	"./fencing/httpfence":    {"./fencing"},
-	"./fencing/sqlfence":     {"./fencing", "./internal/retry"},
-	"./pglock/pgxfence":      {"./fencing", "./internal/retry", "./fencing/sqlfence", "github.com/jackc/pgx/v5"},
-	"./redislock/redisfence": {"./fencing", "./driver", "github.com/redis/rueidis"},
-	"./etcdlock/etcdfence":   {"./fencing", "./internal/retry", "./driver", "go.etcd.io/etcd/client/v3"},
-	"./zklock/zkfence":       {"./fencing", "./internal/retry", "./driver", "github.com/go-zookeeper/zk"},
-	"./internal/retry":       {"./fencing"},
-	"./internal/takennames":  {},
-	"./internal/fencetest":   {".", "./driver", "./fencing", "./hasptest", "./internal/testkit"}, // tests only: a real lock that is lost at will
+	"./fencing/filefence":     {"./fencing", "./internal/fstype"},
+	"./fencing/httpfence":     {"./fencing"},
+	"./fencing/sqlfence":      {"./fencing", "./fencing/retry"},
+	"./pglock/pgxfence":       {"./fencing", "./fencing/retry", "./fencing/sqlfence", "github.com/jackc/pgx/v5"},
+	"./redislock/redisfence":  {"./fencing", "./driver", "github.com/redis/rueidis"},
+	"./etcdlock/etcdfence":    {"./fencing", "./fencing/retry", "./driver", "go.etcd.io/etcd/client/v3"},
+	"./zklock/zkfence":        {"./fencing", "./fencing/retry", "./driver", "github.com/go-zookeeper/zk"},
+	"./fencing/retry":         {"./fencing"},
+	"./driver/kit/takennames": {},
+	"./internal/fencetest":    {".", "./driver", "./fencing", "./hasptest", "./internal/testkit"}, // tests only: a real lock that is lost at will
 	// A driver's author needs nothing but this.
 	"./driver":              {},
 	"./driver/tlsparams":    {"./driver"},                                                     // its own, so that only stores with TLS link that
@@ -89,37 +91,40 @@ var mayImport = map[string][]string{
 	"./drivertest/programs": {".", "./driver", "./drivertest", "pgregory.net/rapid"},
 
 	// A driver links its own store's client and no other's.
-	"./caslock":           {"./driver", "./internal/keepalive"}, // every store that can compare and swap
+	"./caslock":           {"./driver/kit/bootclock", "./driver", "./driver/kit/keepalive"}, // every store that can compare and swap
 	"./s3lock":            {"./driver", "./driver/tlsparams", "./caslock", "github.com/minio/minio-go/v7"},
-	"./kubelock":          {"./driver", "./caslock", "github.com/go-logr/logr", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"},
+	"./kubelock":          {"./driver", "./driver/kit/doctor", "./caslock", "github.com/go-logr/logr", "k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"},
 	"./memlock":           {"./driver", "./internal/memstore"},
 	"./internal/memstore": {"./driver"},
-	"./filelock":          {"./driver", "./internal/doctor", "./internal/signal", "./internal/fstype", "golang.org/x/sys"},
-	"./zklock":            {"./driver", "./internal/doctor", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-zookeeper/zk", "./internal/keepalive"},
-	"./etcdlock":          {"./driver", "./internal/doctor", "./internal/signal", "./driver/tlsparams", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
-	"./redislock":         {"./driver", "./internal/doctor", "./internal/signal", "./internal/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./internal/keepalive"},
-	"./redislock/redlock": {"./driver", "./internal/doctor", "./internal/signal", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./internal/keepalive"},
-	"./pglock":            {"./driver", "./internal/doctor", "./internal/pushqueue", "./internal/takennames", "./internal/keepalive", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
+	"./filelock":          {"./driver", "./driver/kit/doctor", "./driver/kit/signal", "./internal/fstype", "golang.org/x/sys"},
+	"./zklock":            {"./driver/kit/bootclock", "./driver", "./driver/kit/doctor", "./driver/kit/signal", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-zookeeper/zk", "./driver/kit/keepalive"},
+	"./etcdlock":          {"./driver", "./driver/kit/doctor", "./driver/kit/signal", "./driver/tlsparams", "golang.org/x/sys", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "google.golang.org/grpc"},
+	"./redislock":         {"./driver/kit/bootclock", "./driver", "./driver/kit/doctor", "./driver/kit/signal", "./driver/kit/pushqueue", "golang.org/x/sys", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./driver/kit/keepalive"},
+	"./redislock/redlock": {"./driver/kit/bootclock", "./driver", "./driver/kit/doctor", "./driver/kit/signal", "github.com/redis/rueidis", "./redislock/internal/redisconn", "./redislock/internal/setnx", "./redislock/internal/quarantine", "./driver/kit/keepalive"},
+	"./pglock":            {"./driver/kit/bootclock", "./driver", "./driver/kit/connlock", "./driver/kit/doctor", "./driver/kit/pushqueue", "./driver/kit/takennames", "./driver/kit/watching", "./driver/kit/keepalive", "golang.org/x/sys", "github.com/jackc/pgx/v5"},
 	"./httplock":          {"./driver", "./driver/tlsparams", "./internal/httpapi"},
 	"./internal/httpapi":  {"./driver"}, // what httplock and hasp serve say to each other
-	"./mysqllock":         {"./driver", "./internal/doctor", "./internal/pushqueue", "./internal/takennames", "./internal/keepalive", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
+	"./mysqllock":         {"./driver/kit/bootclock", "./driver", "./driver/kit/connlock", "./driver/kit/doctor", "./driver/kit/pushqueue", "./driver/kit/takennames", "./driver/kit/watching", "./driver/kit/keepalive", "./driver/tlsparams", "golang.org/x/sys", "github.com/go-sql-driver/mysql"},
 
 	// How drivers wake waiters.
-	"./internal/signal": {},
+	"./driver/kit/signal":   {},
+	"./driver/kit/watching": {}, // for pglock and mysqllock
 	// The client's side of a queue whose grants are pushed, for those stores that keep one for us.
-	"./internal/pushqueue": {"./driver", "./internal/signal"},
-	"./internal/doctor":    {"./driver"}, // the form of what drivers' Diagnose finds
+	"./driver/kit/connlock":  {"./driver", "./driver/kit/bootclock", "./driver/kit/keepalive"},
+	"./driver/kit/pushqueue": {"./driver", "./driver/kit/signal"},
+	"./driver/kit/doctor":    {"./driver"}, // the form of what drivers' Diagnose finds
 
 	// What both Redis drivers need of a client, and the adapter for users of go-redis.
-	"./redislock/internal/redisconn":  {"./driver", "./internal/doctor", "./driver/tlsparams", "github.com/redis/rueidis"},
-	"./internal/keepalive":            {"./driver"}, // what is left of an entry's time; what a renewal says that has not reached every entry
+	"./redislock/internal/redisconn":  {"./driver", "./driver/kit/doctor", "./driver/tlsparams", "github.com/redis/rueidis"},
+	"./driver/kit/bootclock":          {},
+	"./driver/kit/keepalive":          {"./driver", "./driver/kit/bootclock"}, // what is left of an entry's time; what a renewal says that has not reached every entry
 	"./redislock/internal/quarantine": {"./driver", "./redislock/internal/redisconn"},
 	"./redislock/internal/setnx":      {"./redislock/internal/redisconn", "./redislock/internal/quarantine"}, // the scripts of redislock's strategy=setnx and of redlock
 	"./redislock/goredis":             {"./driver", "./redislock", "./redislock/internal/redisconn", "github.com/redis/go-redis/v9"},
 
 	// What users may add to a client, each with one library of theirs.
-	"./promhasp":   {".", "./internal/metering", "github.com/prometheus/client_golang"},
-	"./otelhasp":   {".", "./internal/metering", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"},
+	"./promhasp":   {".", "./metering", "github.com/prometheus/client_golang"},
+	"./otelhasp":   {".", "./metering", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"},
 	"./gocronhasp": {".", "github.com/go-co-op/gocron/v2"},
 
 	// Locks of other libraries, each in a package that links that library alone.
@@ -130,65 +135,73 @@ var mayImport = map[string][]string{
 	"./adapters/internal/held":      {"."},
 	"./adapters/internal/processes": {"."}, // tests only
 
-	"./internal/metering": {"."}, // what promhasp and otelhasp measure, in the terms of neither
+	"./metering": {"."}, // what promhasp and otelhasp measure, in the terms of neither
 
 	// The programs link every store.
-	"./cmd/hasp":                      {"./cmd/hasp/internal/cli", "./cmd/hasp/internal/stores"},
-	"./cmd/hasp/hasp-torture":         {"./cmd/hasp/internal/torture/command", "./cmd/hasp/internal/stores"},
-	"./cmd/hasp/internal/stores":      {"./httplock", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redislock/redlock", "./pglock", "./mysqllock", "./kubelock", "./s3lock"},
-	"./cmd/hasp/internal/cli":         {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/cli/exit", "./cmd/hasp/internal/cli/hold", "./cmd/hasp/internal/cli/job", "./cmd/hasp/internal/cli/manual", "./cmd/hasp/internal/cli/output", "./cmd/hasp/internal/cli/secrets", "./cmd/hasp/internal/cli/settings", "./cmd/hasp/internal/cli/signals", "./cmd/hasp/internal/cli/storeurl", "./cmd/hasp/internal/cli/view", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/queues", "./cmd/hasp/internal/serve", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/serve/audit", "./cmd/hasp/internal/serve/files", "github.com/spf13/cobra", "github.com/spf13/pflag"},
+	"./cmd/hasp":                      {"./cmd/hasp/internal/cli", "./cmd/hasp/stores"},
+	"./cmd/hasp-mcp":                  {".", "./filelock", "./httplock", "./internal/repository", "github.com/modelcontextprotocol/go-sdk"},
+	"./cmd/hasp/stores":               {"./httplock", "./memlock", "./filelock", "./zklock", "./etcdlock", "./redislock", "./redislock/redlock", "./pglock", "./mysqllock", "./kubelock", "./s3lock"}, // hasp-torture, another module, links them too
+	"./cmd/hasp/internal/cli":         {".", "./driver", "./fencing", "./fencing/filefence", "./cmd/hasp/internal/cli/group", "./internal/exit", "./cmd/hasp/internal/cli/hold", "./cmd/hasp/internal/cli/job", "./cmd/hasp/internal/cli/manual", "./cmd/hasp/internal/cli/output", "./cmd/hasp/internal/cli/secrets", "./cmd/hasp/internal/cli/settings", "./internal/signals", "./cmd/hasp/internal/cli/storeurl", "./cmd/hasp/internal/cli/view", "./cmd/hasp/internal/exporter", "./cmd/hasp/internal/queues", "./cmd/hasp/internal/records", "./cmd/hasp/internal/serve", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/serve/audit", "./cmd/hasp/internal/serve/files", "github.com/spf13/cobra", "github.com/spf13/pflag"},
+	"./cmd/hasp/internal/records":     {"."},                                  // the JSON of queues, for the verbs and the page
 	"./cmd/hasp/internal/queues":      {".", "./driver", "golang.org/x/sync"}, // reads all queues, for ls, top and the page
 	"./cmd/hasp/internal/exporter":    {".", "./driver", "./internal/httpapi"},
 	"./cmd/hasp/internal/serve":       {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/serve/access", "./cmd/hasp/internal/serve/audit", "./cmd/hasp/internal/serve/page", "golang.org/x/time"},
 	"./cmd/hasp/internal/serve/audit": {"."},
 	// The page shows what the library's client sees, and an operator does there what hasp release does.
-	"./cmd/hasp/internal/serve/page": {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/queues", "./cmd/hasp/internal/serve/access"},
+	"./cmd/hasp/internal/serve/page": {".", "./driver", "./internal/httpapi", "./cmd/hasp/internal/queues", "./cmd/hasp/internal/records", "./cmd/hasp/internal/serve/access"},
 	// Who may do what: it knows nothing of locks but that they have names.
-	"./cmd/hasp/internal/serve/access":    {},
-	"./cmd/hasp/internal/serve/files":     {"./cmd/hasp/internal/serve/access"},
-	"./cmd/hasp/internal/torture":         {".", "./driver", "./fencing", "./internal/history", "./internal/recordedhold", "./internal/faultnet"},
-	"./cmd/hasp/internal/torture/command": {".", "./driver", "./cmd/hasp/internal/cli/exit", "./cmd/hasp/internal/cli/signals", "./cmd/hasp/internal/torture", "./cmd/hasp/internal/localstore", "github.com/spf13/pflag"},
-	"./cmd/hasp/internal/cli/bound":       {"golang.org/x/sys"},
-	"./cmd/hasp/internal/cli/exit":        {".", "./cmd/hasp/internal/cli/signals"}, // a signal has an exit code
+	"./cmd/hasp/internal/serve/access": {},
+	"./cmd/hasp/internal/serve/files":  {"./cmd/hasp/internal/serve/access"},
+	"./cmd/hasp/internal/cli/bound":    {"golang.org/x/sys"},
 	// The rooms know a lock by what they watch of it, and not the command's flags.
-	"./cmd/hasp/internal/cli/job":     {".", "./cmd/hasp/internal/cli/exit", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/cli/signals", "./cmd/hasp/internal/cli/view"},
-	"./cmd/hasp/internal/cli/hold":    {".", "./cmd/hasp/internal/cli/bound", "./cmd/hasp/internal/cli/exit", "./cmd/hasp/internal/cli/group", "./cmd/hasp/internal/cli/signals", "./cmd/hasp/internal/cli/view", "golang.org/x/sys"},
-	"./cmd/hasp/internal/cli/signals": {"./cmd/hasp/internal/cli/group", "golang.org/x/sys"},
+	"./cmd/hasp/internal/cli/job":     {".", "./internal/exit", "./cmd/hasp/internal/cli/group", "./internal/signals", "./cmd/hasp/internal/cli/view"},
+	"./cmd/hasp/internal/cli/hold":    {".", "./driver", "./cmd/hasp/internal/cli/bound", "./internal/exit", "./cmd/hasp/internal/cli/group", "./internal/signals", "./cmd/hasp/internal/cli/view", "golang.org/x/sys"},
 	"./cmd/hasp/internal/cli/output":  {"./cmd/hasp/internal/cli/group", "golang.org/x/sys"},
 	"./cmd/hasp/internal/cli/secrets": {"./driver"}, // splits a URL as the drivers do
 	// They know no verb: a setting is a flag of package pflag, and cobra finds the nearest name.
-	"./cmd/hasp/internal/cli/settings": {"./cmd/hasp/internal/cli/exit", "./cmd/hasp/internal/cli/secrets", "./cmd/hasp/internal/cli/storeurl", "./cmd/hasp/internal/cli/view", "github.com/spf13/cobra", "github.com/spf13/pflag"},
-	"./cmd/hasp/internal/cli/storeurl": {"./driver", "./cmd/hasp/internal/cli/exit", "./cmd/hasp/internal/cli/secrets", "./cmd/hasp/internal/cli/view", "github.com/spf13/pflag"},
+	"./cmd/hasp/internal/cli/settings": {"./internal/exit", "./cmd/hasp/internal/cli/secrets", "./cmd/hasp/internal/cli/storeurl", "./cmd/hasp/internal/cli/view", "github.com/spf13/cobra", "github.com/spf13/pflag"},
+	"./cmd/hasp/internal/cli/storeurl": {"./driver", "./internal/repository", "./internal/exit", "./cmd/hasp/internal/cli/secrets", "./cmd/hasp/internal/cli/view", "github.com/spf13/pflag"},
 	"./cmd/hasp/internal/cli/manual":   {},
 	"./cmd/hasp/internal/cli/view":     {"."},
 	"./cmd/hasp/internal/cli/group":    {"./cmd/hasp/internal/cli/group/spawn", "golang.org/x/sys"},
 	// A leaf: see its comment.
 	"./cmd/hasp/internal/cli/group/spawn":  {},
-	"./cmd/hasp/internal/cli/group/holder": {"./cmd/hasp/internal/cli/group"}, // what its tests kill
+	"./cmd/hasp/internal/cli/group/holder": {"./cmd/hasp/internal/cli/group", "./internal/signals"}, // what its tests kill
+
+	// What the command and hasp-torture share.
+	"./internal/exit":    {".", "./internal/signals"}, // a signal has an exit code
+	"./internal/signals": {"golang.org/x/sys"},
+
+	// Another command, in a module apart: it judges what clients believed.
+	"./torture/hasp-torture":        {"./torture/internal/command", "./cmd/hasp/stores"},
+	"./torture/internal/command":    {".", "./driver", "./internal/exit", "./internal/signals", "./torture/internal/torture", "./torture/internal/localstore", "github.com/spf13/pflag"},
+	"./torture/internal/torture":    {".", "./driver", "./fencing", "./internal/history", "./internal/recordedhold", "./internal/faultnet"},
+	"./torture/internal/localstore": {"./internal/serverprocess"},
 
 	// Test support. Servers are spoken to by their own raw protocols here, so that a
 	// driver's test does not trust the driver's client to say whether a server is up.
-	"./internal/backends":            {"./internal/serverprocess"},
-	"./internal/serverprocess":       {}, // and hasp-torture --local
-	"./cmd/hasp/internal/localstore": {"./internal/serverprocess"},
-	"./internal/backends/install":    {"./internal/backends"},
-	"./internal/modules":             {}, // runs go and git
-	"./internal/deps":                {},
-	"./internal/docs":                {},
-	"./internal/faultnet":            {},
-	"./internal/fstype":              {"golang.org/x/sys"}, // which file systems are a network's, for filelock and filefence
-	"./internal/rulecases":           {"./driver"},         // the table of cases that every driver's rule is held to
-	"./internal/naivelock":           {},                   // a lock as people write it by hand, for controls
-	"./internal/history":             {},                   // tests, and hasp-torture
-	"./tests/internal/linear":        {"./internal/history", "github.com/anishathalye/porcupine"},
-	"./tests/internal/haspbin":       {"./internal/serverprocess"}, // runs go
-	"./tests/internal/haspserve":     {"./internal/testkit", "./tests/internal/haspbin"},
-	"./tests/internal/browser":       {"./internal/backends", "github.com/chromedp/chromedp", "github.com/chromedp/cdproto"},
-	"./internal/broken":              {"./driver", "./memlock"},                // drivers that are broken on purpose, for controls
-	"./internal/testkit":             {".", "./driver", "./internal/faultnet"}, // what tests of several packages share
-	"./internal/testkit/sqlkit":      {"./internal/backends"},                  // what the tests of pglock and mysqllock share, in two modules each
-	"./internal/testtier":            {},                                       // imported by every package's tests, the root's too
-	"./internal/recordedhold":        {".", "./internal/history"},              // its own, so that history knows no lock
+	"./internal/backends":         {"./internal/serverprocess"},
+	"./internal/serverprocess":    {}, // and hasp-torture --local
+	"./internal/backends/install": {"./internal/backends"},
+	"./internal/modules":          {}, // runs go and git
+	"./internal/deps":             {},
+	"./internal/docs":             {},
+	"./internal/faultnet":         {},
+	"./internal/repository":       {},                   // where the store of a git repository is
+	"./internal/fstype":           {"golang.org/x/sys"}, // which file systems are a network's, for filelock and filefence
+	"./internal/rulecases":        {"./driver"},         // the table of cases that every driver's rule is held to
+	"./internal/naivelock":        {},                   // a lock as people write it by hand, for controls
+	"./internal/history":          {},                   // tests, and hasp-torture
+	"./tests/clients/refresh":     {".", "./httplock"},  // a program that its tests run
+	"./tests/internal/linear":     {"./internal/history", "github.com/anishathalye/porcupine"},
+	"./tests/internal/haspbin":    {"./internal/serverprocess"}, // runs go
+	"./tests/internal/haspserve":  {"./internal/testkit", "./tests/internal/haspbin"},
+	"./tests/internal/browser":    {"./internal/backends", "github.com/chromedp/chromedp", "github.com/chromedp/cdproto"},
+	"./internal/broken":           {"./driver", "./memlock", "./caslock"},   // drivers that are broken on purpose, for controls
+	"./internal/testkit":          {".", "./driver", "./internal/faultnet"}, // what tests of several packages share
+	"./internal/testkit/sqlkit":   {"./internal/backends"},                  // what the tests of pglock and mysqllock share
+	"./internal/testtier":         {},                                       // imported by every package's tests, the root's too
+	"./internal/recordedhold":     {".", "./internal/history"},              // its own, so that history knows no lock
 }
 
 // pkg is the part of go list's answer that is used.
@@ -198,6 +211,8 @@ type pkg struct {
 	GoFiles    []string
 	Module     *struct{ Path string }
 	Imports    []string
+
+	TestImports, XTestImports []string
 }
 
 func TestImportsAreListed(t *testing.T) {
@@ -282,7 +297,8 @@ func TestRequirementsHaveReasons(t *testing.T) {
 	if err != nil || len(files) < 8 {
 		t.Fatalf("found %q, %v", files, err)
 	}
-	for _, file := range append(files, "../../go.mod", "../../cmd/hasp/go.mod", "../../drivertest/programs/go.mod", "../../redislock/goredis/go.mod") {
+	for _, file := range append(files, "../../go.mod", "../../cmd/hasp/go.mod", "../../drivertest/programs/go.mod", "../../redislock/goredis/go.mod",
+		"../../redislock/internal/simulation/go.mod", "../../redislock/internal/tests/go.mod") {
 		var mod struct {
 			Module  struct{ Path string }
 			Require []struct {
@@ -313,7 +329,7 @@ func TestRequirementsHaveReasons(t *testing.T) {
 
 // list returns our packages and everything they import, as built for goos.
 func list(t *testing.T, goos string) map[string]pkg {
-	out := run(t, goos, "go", "list", "-e", "-deps", "-json=ImportPath,Standard,Module,GoFiles,Imports", module+"/...")
+	out := run(t, goos, "go", "list", "-e", "-deps", "-json=ImportPath,Standard,Module,GoFiles,Imports,TestImports,XTestImports", module+"/...")
 	pkgs := make(map[string]pkg)
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p pkg

@@ -10,21 +10,24 @@ import (
 	"testing"
 )
 
-// The new lines of MIGRATING.md are what the library has: each fragment behind "// after" compiles,
-// but for variables that it does not use or declares twice.
+// The new lines of MIGRATING.md, each fragment behind "// after", and those of the README for each kind
+// of lock compile, but for variables that it does not use or declares twice.
 func TestFragments(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	fragments := []string{"lease, err := c.Mutex(\"control\").Locked(ctx)\n"}
+	_, kinds, _ := strings.Cut(read(t, "README.md"), "```go\n")
+	_, kinds, _ = strings.Cut(kinds, "```go\n") // the second block, after the program
+	kinds, _, _ = strings.Cut(kinds, "```")
+	fragments := []string{"lease, err := c.Mutex(\"control\").Locked(ctx)\n", kinds}
 	for _, b := range blocks(read(t, "docs/MIGRATING.md")) {
 		if _, after, found := strings.Cut(b, "// after"); found && strings.HasPrefix(b, "```go\n") {
 			_, after, _ = strings.Cut(after, "\n")
 			fragments = append(fragments, strings.TrimSuffix(after, "```"))
 		}
 	}
-	if len(fragments) < 9 {
+	if len(fragments) < 10 || !strings.Contains(kinds, "Semaphore") {
 		t.Fatalf("%d fragments", len(fragments))
 	}
 	dir := t.TempDir()
@@ -56,10 +59,25 @@ return nil }
 		case strings.Contains(line, "f0.go:") && strings.Contains(line, "Locked undefined"):
 			caught = true
 		default:
-			t.Errorf("docs/MIGRATING.md: %s", line)
+			t.Errorf("README.md (f1) or docs/MIGRATING.md: %s", line)
 		}
 	}
 	if !caught {
 		t.Errorf("the control compiles:\n%s", out)
+	}
+}
+
+// What LEADER.md shows is in the programs that the tests of examples/ run.
+func TestLeaderPage(t *testing.T) {
+	page := read(t, "docs/LEADER.md")
+	trimmed := func(text string) string { return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(text, "") }
+	for program, part := range map[string]string{
+		"examples/scheduler/main.go": `(?s)for ctx\.Err\(\) == nil \{.*?return nil // and campaign again`,
+		"examples/moving/main.go":    `return locks\.Do\(ctx, "report", job\)`,
+	} {
+		shown := regexp.MustCompile(part).FindString(page)
+		if shown == "" || !strings.Contains(trimmed(read(t, program)), trimmed(shown)) {
+			t.Errorf("%s has not what docs/LEADER.md shows of it: %q", program, shown)
+		}
 	}
 }

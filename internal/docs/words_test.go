@@ -74,7 +74,7 @@ func TestPlainWords(t *testing.T) {
 // wrapped are the folders whose comments wrap at 100 columns, "" being the root. A package that is
 // done is added here; once all are, all folders count.
 var wrapped = []string{
-	"", "adapters/certmagichasp", "adapters/cronhasp", "adapters/goosehasp", "adapters/tusdhasp", "cmd/hasp/internal/cli/exit", "cmd/hasp/internal/cli/hold", "cmd/hasp/internal/cli/job", "cmd/hasp/internal/cli/secrets", "cmd/hasp/internal/cli/settings", "cmd/hasp/internal/cli/signals", "cmd/hasp/internal/cli/storeurl", "driver", "driver/tlsparams", "drivertest", "filelock", "gocronhasp", "hasptest", "internal/memstore", "memlock", "otelhasp", "promhasp",
+	"", "adapters/certmagichasp", "adapters/cronhasp", "adapters/goosehasp", "adapters/tusdhasp", "cmd/hasp/internal/cli/hold", "cmd/hasp/internal/cli/job", "cmd/hasp/internal/cli/secrets", "cmd/hasp/internal/cli/settings", "cmd/hasp/internal/cli/storeurl", "driver", "driver/tlsparams", "drivertest", "filelock", "gocronhasp", "hasptest", "internal/exit", "internal/memstore", "internal/signals", "memlock", "otelhasp", "promhasp",
 }
 
 // A comment on lines without code is no wider than 100 columns, a tab being four.

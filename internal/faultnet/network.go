@@ -41,10 +41,24 @@ func (n Network) Heal() { n.each((*Proxy).Heal) }
 // Reset breaks every connection.
 func (n Network) Reset() { n.each((*Proxy).Reset) }
 
+// Crash has every connection break and none be made, as servers do that have crashed.
+func (n Network) Crash() {
+	n.each((*Proxy).Refuse)
+	n.Reset()
+}
+
 // Slow delays the servers' answers by up to most, each server's by a different time: an answer of
 // one may then overtake an earlier answer of another.
 func (n Network) Slow(most time.Duration) {
 	n.each(func(p *Proxy) { p.Set(Down, Rule{Delay: rand.N(most + 1)}) })
+}
+
+// Sent is how many chunks the machine has sent: requests, where each is answered before the next.
+func (n Network) Sent() (chunks int64) {
+	for _, p := range n {
+		chunks += p.Stats().Up.Chunks
+	}
+	return chunks
 }
 
 // Close ends all proxies.

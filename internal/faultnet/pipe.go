@@ -109,7 +109,10 @@ func (p *pipe) waitForSpace() bool {
 func (p *pipe) arrive(chunk []byte) {
 	proxy, n := p.link.proxy, int64(len(chunk))
 	proxy.mu.Lock()
-	proxy.count(func(s *Stats) { s.flow(p.dir).Received += n })
+	proxy.count(func(s *Stats) {
+		s.flow(p.dir).Received += n
+		s.flow(p.dir).Chunks++
+	})
 	if p.link.ended {
 		p.countLost(n)
 		proxy.mu.Unlock()

@@ -15,7 +15,7 @@ func TestPassCountsBothWays(t *testing.T) {
 	l := newLab(t)
 	l.dial(t).ask("hello")
 	l.dial(t).ask("again")
-	want := Stats{Accepted: 2, Live: 2, Up: Flow{Received: 12, Delivered: 12}, Down: Flow{Received: 18, Delivered: 18}}
+	want := Stats{Accepted: 2, Live: 2, Up: Flow{Chunks: 2, Received: 12, Delivered: 12}, Down: Flow{Chunks: 2, Received: 18, Delivered: 18}}
 	l.until(t, "all is counted", func(s Stats) bool { return s == want })
 }
 

@@ -15,6 +15,7 @@ type Stats struct {
 
 // Flow counts the bytes of one direction.
 type Flow struct {
+	Chunks    int64 // taken from the sender: see the package comment
 	Received  int64 // taken from the sender
 	Delivered int64 // written to the receiver's socket
 	Lost      int64 // swallowed, or waiting when the connection ended

@@ -4,7 +4,7 @@
 //	op := rec.Acquire("p1/g3", "orders/42", history.Exclusive())
 //	lease, err := c.Mutex("orders/42").Lock(ctx)
 //	op.Granted(lease.Token(), 0)                       // or Busy, Failed, Unknown
-//	stop := op.Watch(lease.Held, lease.Lost(), 5*time.Millisecond)
+//	stop := op.Watch(lease.Held, lease.Context().Done(), 5*time.Millisecond)
 //	... the work ...
 //	stop()
 //	op.Releasing()

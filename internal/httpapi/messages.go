@@ -94,6 +94,9 @@ type Alive struct {
 type Late struct {
 	Lock  uint64 `json:"lock"`
 	Valid int64  `json:"valid_ms"`
+
+	// Unanswered: the store has not answered the request for it yet, so that it is no failure.
+	Unanswered bool `json:"unanswered,omitempty"`
 }
 
 // Lost is a lock that the store has no more, although it was not released.
@@ -152,6 +155,8 @@ type Lock struct {
 	Holder     string `json:"holder,omitempty"`        // the owner of an entry in the way, where the answer had it
 	Place      int    `json:"place,omitempty"`         // which of those who wait it is, where the answer had it: 1 is the next
 	Quarantine int64  `json:"quarantine_ms,omitempty"` // the store grants nothing for so long
+
+	LooksOver time.Time `json:"looks_over,omitzero"` // by that owner's own stamp its time is over since then
 }
 
 // AdoptLock takes over another session's entry: the client's of a session that it cannot go on
@@ -197,21 +202,24 @@ type Entry struct {
 	Value    []byte    `json:"value,omitempty"`
 	Seq      uint64    `json:"seq"`
 	Left     int64     `json:"left_ms,omitempty"`
-	Session  string    `json:"session,omitempty"`
-	Waits    bool      `json:"waits,omitempty"`
+
+	LooksOver time.Time `json:"looks_over,omitzero"` // by its owner's own stamp its time is over since then
+
+	Session string `json:"session,omitempty"`
+	Waits   bool   `json:"waits,omitempty"`
 }
 
 // EntryOf is an entry as it is sent.
 func EntryOf(e driver.Entry) Entry {
 	return Entry{Name: e.Name, ID: e.ID, Units: e.Units, Capacity: e.Capacity, Owner: e.Owner, Since: e.Since, Value: e.Value,
-		Seq: e.Seq, Left: e.Left.Milliseconds(), Session: e.Session, Waits: e.Waits}
+		Seq: e.Seq, Left: e.Left.Milliseconds(), LooksOver: e.LooksOver, Session: e.Session, Waits: e.Waits}
 }
 
 // Driver is the entry as a driver has it.
 func (e Entry) Driver() driver.Entry {
 	return driver.Entry{
 		Request: driver.Request{Name: e.Name, ID: e.ID, Units: e.Units, Capacity: e.Capacity, Owner: e.Owner, Since: e.Since, Value: e.Value},
-		Seq:     e.Seq, Left: time.Duration(e.Left) * time.Millisecond, Session: e.Session, Waits: e.Waits,
+		Seq:     e.Seq, Left: time.Duration(e.Left) * time.Millisecond, LooksOver: e.LooksOver, Session: e.Session, Waits: e.Waits,
 	}
 }
 

@@ -102,6 +102,7 @@ func (p *Problem) Unwrap() []error {
 		{Mismatch, []error{driver.ErrMismatch}},
 		{Unsupported, []error{driver.ErrUnsupported}},
 		{Invalid, []error{driver.ErrInvalid}},
+		{NotFound, []error{driver.ErrInvalid}}, // the server has another version of the API
 		{Draining, []error{driver.ErrRefused}},
 		{Limit, []error{driver.ErrRefused}},
 		{Forbidden, []error{driver.ErrRefused}},

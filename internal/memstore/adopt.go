@@ -30,7 +30,7 @@ func (t *ticket) adopt(id string, seq uint64) (*entry, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	switch {
-	case !s.live() || t.left || t.entry.gone:
+	case !s.live() || t.left || t.entry.gone || t.entered && !t.entry.held:
 		return nil, driver.ErrGone
 	case t.entered:
 		return nil, nil

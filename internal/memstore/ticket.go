@@ -111,7 +111,7 @@ func (t *ticket) Downgrade(ctx context.Context, units int64) error {
 	})
 }
 
-// change does something to the entry if it is there.
+// change does something to the entry if it is there and holds.
 func (t *ticket) change(ctx context.Context, do func(*Store)) error {
 	st := t.session.store
 	if err := st.arrive(ctx); err != nil {
@@ -119,7 +119,7 @@ func (t *ticket) change(ctx context.Context, do func(*Store)) error {
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if !t.entered || t.entry.gone {
+	if !t.entered || t.entry.gone || !t.entry.held {
 		return driver.ErrGone
 	}
 	do(st)

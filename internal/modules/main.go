@@ -1,8 +1,11 @@
 // Command modules is about the modules of this repository as their users have them.
 //
 //	modules weigh                  what each adds to the go.sum of a program that imports all of it
+//	modules versions               fails if the workspace links other versions than users get
+//	modules api [-update]          fails if what programs see of them is not what is in api/
 //	modules use DIR [MODULE ...]   has the module in DIR take ours from this clone
-//	modules release v1.2.3         commits the go.mod files of a release, and tags each module
+//	modules release v1.2.3 PROXY   commits the go.mod files of a release, tags each module, and makes
+//	                               the directory PROXY, from which Go takes them before they are published
 //
 // It runs in the repository's directory.
 package main
@@ -21,26 +24,33 @@ import (
 
 const root = "github.com/hasplock/hasp"
 
-// published are the directories of the modules that programs import, and the command last.
-var published = []string{
+// imported are the directories of the modules that programs import.
+var imported = []string{
 	".", "etcdlock", "kubelock", "mysqllock", "pglock", "redislock", "redislock/goredis", "s3lock", "zklock",
-	"adapters", "gocronhasp", "otelhasp", "promhasp", "drivertest/programs", "cmd/hasp",
+	"adapters", "gocronhasp", "otelhasp", "promhasp", "drivertest/programs",
 }
 
-// unpublished are those of the modules that no program imports.
-var unpublished = []string{"dev", "examples", "internal/backends/etcdserver", "internal/backends/kubeserver", "tests"}
+// published are those and the commands.
+var published = append(slices.Clone(imported), "cmd/hasp", "cmd/hasp-mcp", "torture")
 
-const usage = "usage: modules weigh | use DIR [MODULE ...] | release VERSION"
+// unpublished are those of the modules that no program imports.
+var unpublished = []string{"dev", "examples", "internal/backends/etcdserver", "internal/backends/kubeserver", "redislock/internal/simulation", "redislock/internal/tests", "tests"}
+
+const usage = "usage: modules weigh | versions | api [-update] | use DIR [MODULE ...] | release VERSION PROXY"
 
 func main() {
 	err := errors.New(usage)
 	switch args := os.Args[1:]; {
 	case len(args) == 1 && args[0] == "weigh":
 		err = weigh(os.Stdout)
+	case len(args) == 1 && args[0] == "versions":
+		err = versions()
+	case len(args) == 1 && args[0] == "api", len(args) == 2 && args[0] == "api" && args[1] == "-update":
+		err = api(len(args) == 2)
 	case len(args) >= 2 && args[0] == "use":
 		err = use(os.Stdout, args[1], args[2:])
-	case len(args) == 2 && args[0] == "release":
-		err = release(args[1])
+	case len(args) == 3 && args[0] == "release":
+		err = release(args[1], args[2])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "modules:", err)
@@ -81,9 +91,13 @@ func (m goMod) ours() (dirs []string) {
 
 // run runs a command outside the workspace and returns what it prints.
 func run(dir, name string, args ...string) (string, error) {
+	return runWith([]string{"GOWORK=off"}, dir, name, args...)
+}
+
+func runWith(env []string, dir, name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = filepath.FromSlash(dir)
-	cmd.Env = append(cmd.Environ(), "GOWORK=off")
+	cmd.Env = append(cmd.Environ(), env...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -27,13 +27,13 @@ func use(out io.Writer, dir string, names []string) error {
 		return err
 	}
 	if len(names) == 0 {
-		names = published[:len(published)-1] // nothing imports the command
+		names = imported
 	}
 	wanted := append([]string{"."}, names...)
 	for i := 0; i < len(wanted); i++ { // grows
 		if !slices.Contains(published, wanted[i]) {
 			return fmt.Errorf("there is no module %q; there are %s; packages that begin with none of these, filelock say, are in hasp's, which is always taken",
-				wanted[i], strings.Join(published[1:len(published)-1], ", "))
+				wanted[i], strings.Join(imported[1:], ", "))
 		}
 		mod, err := requires(wanted[i])
 		if err != nil {

@@ -44,7 +44,7 @@ type Hold struct {
 type Lease interface {
 	Token() uint64
 	Held() bool
-	Lost() <-chan struct{}
+	Context() context.Context
 	Release(context.Context) error
 }
 
@@ -65,7 +65,7 @@ func (h Hold) Run(ctx context.Context, rec *history.Recorder) error {
 		return err
 	}
 	op.Granted(l.Token(), 0)
-	held, lost := l.Held, l.Lost()
+	held, lost := l.Held, l.Context().Done()
 	if h.Unchecked {
 		held, lost = func() bool { return true }, nil
 	}

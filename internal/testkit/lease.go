@@ -72,7 +72,7 @@ func Granted(t testing.TB, got <-chan *hasp.Lease) *hasp.Lease {
 // Lost waits until a lease is lost, for one of these reasons.
 func Lost(t testing.TB, l *hasp.Lease, reasons ...hasp.Reason) {
 	t.Helper()
-	Await(t, "the loss of "+l.Name(), l.Lost())
+	Await(t, "the loss of "+l.Name(), l.Context().Done())
 	var lost *hasp.LostError
 	if !errors.As(l.Err(), &lost) || !slices.Contains(reasons, lost.Reason) || l.Held() {
 		t.Errorf("lost: %v, held %t; want one of %q", l.Err(), l.Held(), reasons)

@@ -48,3 +48,13 @@ func Behind(t testing.TB, storeURL string) (*faultnet.Proxy, string) {
 	u.Host = p.Addr()
 	return p, u.String()
 }
+
+// Counted opens a store as Proxied does, and returns how much the backend has sent: it is a
+// drivertest.Harness's Counted.
+func Counted(storeURL string) func(testing.TB) (b driver.Backend, sent func() int64) {
+	return func(t testing.TB) (driver.Backend, func() int64) {
+		b, n := Proxied(t, storeURL)
+		t.Cleanup(n.Close) // the caller's client is made later, and so is closed before
+		return b, n.Sent
+	}
+}

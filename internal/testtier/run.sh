@@ -17,9 +17,9 @@ while [[ ${1:-} == -* ]]; do flags+=("$1") && shift; done
 [ $# -gt 0 ] || { echo "usage: run.sh quick|test|long|all [-flag=value ...] packages" >&2; exit 2; }
 
 # Longest first, as go test begins with those that it is given first, and one that came last would have
-# the machine to itself: those with most test files, with the conformance suite, or with the command.
+# the machine to itself: those with most test files, with the conformance suite, or with the commands.
 packages=$(go list -f '{{.ImportPath}} {{.Dir}} {{len .TestGoFiles}} {{len .XTestGoFiles}} {{.XTestImports}}' "$@" | awk '
-  { files = $3 + $4; more = /hasp\/drivertest[] ]/ || $1 ~ /\/cmd\/hasp$/ ? 25 : 0 }
+  { files = $3 + $4; more = /hasp\/drivertest[] ]/ || $1 ~ /\/(cmd\/hasp|hasp-torture)$/ ? 25 : 0 }
   files { print files + more, $1, $2 }' | sort -rn)
 
 case $tier in

@@ -21,8 +21,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hasplock/hasp/fencing"
+	"github.com/hasplock/hasp/fencing/retry"
 	"github.com/hasplock/hasp/fencing/sqlfence"
-	"github.com/hasplock/hasp/internal/retry"
 )
 
 // DB is a *pgxpool.Pool or a *pgx.Conn.

@@ -16,7 +16,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -77,76 +79,106 @@ func script(ctx context.Context, verb, script string, call redisconn.Call) noRet
 	return noRetry{redis.NewCmd(ctx, args...)}
 }
 
-// processor is a client, a node, or one connection of it.
-type processor interface {
-	Process(ctx context.Context, cmd redis.Cmder) error
+// evalAll sends scripts in one pipeline. With replicas it ends with a WAIT, which counts the writes
+// of its connection: a pipeline to one server has one. asking: the slots are on their way there.
+func evalAll(ctx context.Context, client redis.UniversalClient, s *redisconn.Script, calls []redisconn.Call, replicas int, asking bool) []redisconn.Reply {
+	return redisconn.ByHash(calls, func(calls []redisconn.Call, text bool) []redisconn.Reply {
+		verb, which := "evalsha", s.SHA1()
+		if text {
+			verb, which = "eval", s.Text()
+		}
+		pipe := client.Pipeline()
+		add := func(cmd noRetry) noRetry {
+			_ = pipe.Process(ctx, cmd) // queues it
+			return cmd
+		}
+		cmds := make([]noRetry, len(calls))
+		for i, call := range calls {
+			if asking {
+				add(noRetry{redis.NewCmd(ctx, "asking")})
+			}
+			cmds[i] = add(script(ctx, verb, which, call))
+		}
+		wait := noRetry{redis.NewCmd(ctx, "wait", replicas, redisconn.WaitBound.Milliseconds())}
+		if replicas > 0 {
+			add(wait)
+		}
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		rs := make([]redisconn.Reply, len(calls))
+		for i, cmd := range cmds {
+			if rs[i] = reply(cmd.Result()); replicas > 0 {
+				rs[i] = rs[i].Confirmed(reply(wait.Result()), replicas)
+			}
+		}
+		return rs
+	})
 }
 
-// eval sends the hash, and the text if that was refused as unknown.
-func eval(ctx context.Context, p processor, s *redisconn.Script, call redisconn.Call) redisconn.Reply {
-	cmd := script(ctx, "evalsha", s.SHA1(), call)
-	_ = p.Process(ctx, cmd) // the command has the error, too
-	r := reply(cmd.Result())
-	if redisconn.Answered(r.Err) == "NOSCRIPT" {
-		cmd = script(ctx, "eval", s.Text(), call)
-		_ = p.Process(ctx, cmd)
-		r = reply(cmd.Result())
+// evalReplicated sends scripts with a WAIT behind them: in a cluster to the nodes, since its client
+// would follow MOVED for a script alone.
+func (c *conn) evalReplicated(ctx context.Context, s *redisconn.Script, calls []redisconn.Call, replicas int) []redisconn.Reply {
+	cluster, ok := c.client.(*redis.ClusterClient)
+	if !ok {
+		return evalAll(ctx, c.client, s, calls, replicas, false)
 	}
-	return r
+	first := func(call redisconn.Call) string { return c.NodeOf(ctx, call.Keys[0]) }
+	return redisconn.Redirect(calls, first, func(at redisconn.Place, calls []redisconn.Call) []redisconn.Reply {
+		var node *redis.Client
+		var mu sync.Mutex
+		err := cluster.ForEachShard(ctx, func(_ context.Context, n *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if n.Options().Addr == at.Addr {
+				node = n
+			}
+			return nil
+		})
+		if node == nil {
+			cluster.ReloadState(ctx)
+			return slices.Repeat([]redisconn.Reply{{Err: fmt.Errorf("the cluster's client does not know the node %q yet (%v)", at.Addr, err)}}, len(calls))
+		}
+		rs := evalAll(ctx, node, s, calls, replicas, at.Asking)
+		if slices.ContainsFunc(rs, func(r redisconn.Reply) bool { return redisconn.Answered(r.Err) == "MOVED" }) {
+			cluster.ReloadState(ctx)
+		}
+		return rs
+	})
+}
+
+func (c *conn) Eval(ctx context.Context, s *redisconn.Script, call redisconn.Call, replicas int) redisconn.Reply {
+	if replicas > 0 {
+		return c.EvalAll(ctx, s, []redisconn.Call{call}, replicas)[0]
+	}
+	return detached(ctx, 1, func() []redisconn.Reply {
+		cmd := script(ctx, "evalsha", s.SHA1(), call)
+		_ = c.client.Process(ctx, cmd) // the command has the error, too
+		r := reply(cmd.Result())
+		if redisconn.Answered(r.Err) == "NOSCRIPT" {
+			cmd = script(ctx, "eval", s.Text(), call)
+			_ = c.client.Process(ctx, cmd)
+			r = reply(cmd.Result())
+		}
+		return []redisconn.Reply{r}
+	})[0]
+}
+
+func (c *conn) EvalAll(ctx context.Context, s *redisconn.Script, calls []redisconn.Call, replicas int) []redisconn.Reply {
+	return detached(ctx, len(calls), func() []redisconn.Reply {
+		if replicas > 0 {
+			return c.evalReplicated(ctx, s, calls, replicas)
+		}
+		return evalAll(ctx, c.client, s, calls, 0, false)
+	})
 }
 
 // detached runs a request on a separate goroutine: go-redis ignores the context while it reads,
 // and ends with its own time-outs.
-func detached(ctx context.Context, fn func() []redisconn.Reply) []redisconn.Reply {
+func detached(ctx context.Context, answers int, fn func() []redisconn.Reply) []redisconn.Reply {
+	failed := func(err error) []redisconn.Reply { return slices.Repeat([]redisconn.Reply{{Err: err}}, answers) }
 	if err := ctx.Err(); err != nil {
-		return []redisconn.Reply{{Err: err}}
+		return failed(err)
 	}
-	done := make(chan []redisconn.Reply, 1)
-	go func() { done <- fn() }()
-	select {
-	case r := <-done:
-		return r
-	case <-ctx.Done():
-		return []redisconn.Reply{{Err: ctx.Err()}}
-	}
-}
-
-func (c *conn) Eval(ctx context.Context, s *redisconn.Script, call redisconn.Call, replicas int) redisconn.Reply {
-	return detached(ctx, func() []redisconn.Reply {
-		if replicas > 0 {
-			return []redisconn.Reply{c.evalReplicated(ctx, s, call, replicas)}
-		}
-		return []redisconn.Reply{eval(ctx, c.client, s, call)}
-	})[0]
-}
-
-// evalReplicated uses one connection alone, because WAIT counts the writes of its connection.
-func (c *conn) evalReplicated(ctx context.Context, s *redisconn.Script, call redisconn.Call, replicas int) redisconn.Reply {
-	node, err := c.node(ctx, call.Keys[0])
-	if err != nil {
-		return redisconn.Reply{Err: err}
-	}
-	one := node.Conn()
-	defer one.Close()
-	r := eval(ctx, one, s, call)
-	if r.Err != nil {
-		return r
-	}
-	n, err := one.Wait(ctx, replicas, redisconn.WaitBound).Result()
-	if err == nil && n < int64(replicas) {
-		err = fmt.Errorf("%d of %d replicas have it after %s", n, replicas, redisconn.WaitBound)
-	}
-	if err != nil {
-		return redisconn.Reply{Err: fmt.Errorf("replication is not confirmed: %w", err)}
-	}
-	return r
-}
-
-func (c *conn) node(ctx context.Context, key string) (*redis.Client, error) {
-	if cluster, ok := c.client.(*redis.ClusterClient); ok {
-		return cluster.MasterForKey(ctx, key)
-	}
-	return c.client.(*redis.Client), nil // New accepts no other type
+	return redisconn.Detached(ctx, fn, failed)
 }
 
 func (c *conn) NodeOf(ctx context.Context, key string) string {
@@ -156,30 +188,6 @@ func (c *conn) NodeOf(ctx context.Context, key string) string {
 		}
 	}
 	return ""
-}
-
-func (c *conn) EvalAll(ctx context.Context, s *redisconn.Script, calls []redisconn.Call) []redisconn.Reply {
-	rs := detached(ctx, func() []redisconn.Reply {
-		pipe := c.client.Pipeline()
-		cmds := make([]noRetry, len(calls))
-		for i, call := range calls {
-			cmds[i] = script(ctx, "evalsha", s.SHA1(), call)
-			_ = pipe.Process(ctx, cmds[i]) // queues it
-		}
-		_, _ = pipe.Exec(ctx) // each command has its own error
-		rs := make([]redisconn.Reply, len(calls))
-		for i := range cmds {
-			rs[i] = reply(cmds[i].Result())
-			if redisconn.Answered(rs[i].Err) == "NOSCRIPT" {
-				rs[i] = eval(ctx, c.client, s, calls[i])
-			}
-		}
-		return rs
-	})
-	for len(rs) < len(calls) {
-		rs = append(rs, rs[0]) // abandoned: one error for all
-	}
-	return rs
 }
 
 // idlePing is after how long without a message a subscription is pinged.
@@ -235,7 +243,7 @@ type node struct{ client *redis.Client }
 func (n node) Addr() string { return n.client.Options().Addr }
 
 func (n node) Do(ctx context.Context, args ...string) redisconn.Reply {
-	return detached(ctx, func() []redisconn.Reply {
+	return detached(ctx, 1, func() []redisconn.Reply {
 		all := make([]any, len(args))
 		for i, a := range args {
 			all[i] = a

@@ -23,7 +23,7 @@ id, of = ARGV[2], ''
 if not find() or not holds() then return 0 end
 local _, s, expiry, units = parse(mine)
 if s ~= ARGV[3] or expiry <= now or string.match(ARGV[6], '^%d+ %d+') ~= units .. ' ' .. cap then return 0 end
-closed = closedUntil(now, ARGV[4]) -- notes our TTL, too: no renewal may come before the next fault
+closed = closedUntil(now, tonumber(ARGV[4])) -- notes our TTL, too: no renewal may come before the next fault
 if closed > now then return { closed - now } end -- its owner may have released it, and this server has forgotten that
 local value = redis.call('HGET', K, 'b:' .. id)
 local ends = now + ARGV[4]

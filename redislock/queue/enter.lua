@@ -1,4 +1,4 @@
--- enter: first.lua names the arguments
+-- enter: enterstart.lua names the arguments
 --
 -- Mode "enter", the default, makes the entry unless it exists, "try" makes it only if it holds at
 -- once, and "ask" never makes it: "ask" is for a confirmed entry, which must not come back.
@@ -43,13 +43,6 @@ if cap and cap ~= capacity and not removeExpired() then
   if dirty then save() end
   return { 'mismatch', cap }
 end
--- The token after seq. From 2^53 on a number and the next one are the same in Lua, and every grant
--- would repeat the token of the one before.
-local new = math.max(seq + 1, now)
-if new >= 9007199254740992 then
-  if dirty then save() end
-  return redis.error_reply('EXHAUSTED the tokens of this name have come to their end at 2^53: remove the key ' .. K)
-end
 cap = capacity
 if head <= tail or held + units > cap then
   purge()
@@ -63,6 +56,13 @@ if ARGV[5] == 'try' and not fits then
   return { 'busy', rest or '', nextExpiry == inSweep and 1 or 0 }
 end
 
+-- The token after seq, drawn last: promote may have drawn, too. From 2^53 on a number and the next
+-- one are the same in Lua, and every grant would repeat the token of the one before.
+local new = math.max(seq + 1, now)
+if new >= 9007199254740992 then
+  if dirty then save() end
+  return redis.error_reply('EXHAUSTED the tokens of this name have come to their end at 2^53: remove the key ' .. K)
+end
 seq = new
 local s = number(new)
 local text = id .. ' ' .. s .. ' ' .. number(now + ttl) .. ' ' .. ARGV[4]

@@ -11,10 +11,10 @@
 if not load() or not find() then return 0 end
 local _, _, expiry = parse(mine)
 if expiry <= now then return 0 end
-local there = tonumber(string.match(redis.call('HGET', K, 'b:' .. id) or '', '^%d+'))
-if not there or there < tonumber(ARGV[2]) then
-  put('b:' .. id, ARGV[2] .. ':' .. ARGV[3])
-  valued = 1
-  save()
-end
+local present = redis.call('HGET', K, 'b:' .. id)
+local there = tonumber(string.match(present or '', '^%d+'))
+local stays = there and there >= tonumber(ARGV[2])
+put('b:' .. id, stays and present or ARGV[2] .. ':' .. ARGV[3]) -- also if it changes nothing: see adopt.lua
+valued = 1
+save(stays)
 return 1

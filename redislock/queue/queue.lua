@@ -1,4 +1,4 @@
--- The queue of one name, in one hash; docs/backends/redis.md lists its fields.
+-- The queue of one name, in one hash; docs/internals/redis.md lists its fields.
 --
 -- One key and not several, although a sorted set would find the earliest expiry by itself:
 -- DEL, eviction or an operator's mistake then removes all of a name or none of it, and never
@@ -6,12 +6,12 @@
 -- commands: each one costs as much as the rest of a short script.
 --
 -- The only holder is in the field 'one', whether or not others wait. Without waiters the numbers of
--- the queue follow from it: first.lua and last.lua write and remove no more than this field.
+-- the queue follow from it: enterstart.lua writes hasp2 and this field, leavestart.lua removes it.
 -- Several holders have slots.
 --
 -- Times are microseconds of this server's clock, and so are Seqs. Both stay below 2^53
--- until the year 2255, so they are exact in Lua's doubles. number() formats them, because Lua's
--- tostring keeps 14 of their 16 digits.
+-- until the year 2255, so they are exact in Lua's doubles. number() of mark.lua formats them, because
+-- Lua's tostring keeps 14 of their 16 digits.
 --
 -- The script in front sets K, now, id (or leaves it nil if it asks for no single entry) and closed:
 -- until when the server grants nothing, see mark.lua.
@@ -25,8 +25,6 @@ local header, was -- 'hasp2' and 'one' in the store
 local dirty, extend -- save has something to write; the key's expiry, too
 local mine, at -- the entry of id, and its field
 local granted -- if it is a table: the Seqs of those that were granted, by ID
-
-local function number(x) return string.format('%.0f', x) end
 
 -- An entry is "ID Seq expiry units rest"; rest is "capacity session since owner".
 local function parse(entry)

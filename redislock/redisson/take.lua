@@ -6,10 +6,10 @@
 -- Answers: 1 token | 0 milliseconds-left holder [closed], as setnx/take.lua
 local me, ttl = ARGV[1], ARGV[2]
 local mine = redis.call('HEXISTS', lock, me) == 1
+local closed = closedFor(ttl) -- also if it is held: who is refused must know of this server's mark
 if not mine and redis.call('EXISTS', lock) == 1 then
   return { 0, redis.call('PTTL', lock), who() }
 end
-local closed = closedFor(ttl)
 if not mine and closed > 0 then return { 0, closed, '', '', 'closed' } end
 local number = token(mine, ARGV[3])
 if not number then return exhausted() end

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
@@ -22,23 +23,28 @@ func (t *ticket) try(ctx context.Context) (_ driver.Verdict, established bool, _
 	case t.left: // the session was closed after register
 		s.mu.Unlock()
 		return driver.Verdict{}, false, errSessionClosed
-	case t.held: // the core has lost our answer; the session keeps the lock
+	case t.holdsLocked(): // the core has lost our answer; the session keeps the lock
 		s.mu.Unlock()
 		return driver.Verdict{Held: true}, true, nil
 	}
 	t.attempt++
-	t.me, t.attemptOver = me(t.request, t.attempt), false
+	id := me(t.request, t.attempt)
+	t.me = id
 	t.announced.begin()
+	yield := "" // a newcomer leaves a free lock to the waiters
+	if t.attempt == 1 && !t.request.NoWait {
+		yield = "yield"
+	}
 	began := time.Now() // for the pace of attempts, not for trust
 	for {
-		renewals, sent := s.renewals, time.Now()
-		votes := t.requestLocked(t.me)
+		renewals, sent := s.renewals, bootclock.Now()
+		votes := t.requestLocked(id, yield)
 		s.mu.Unlock()
 		c := s.collect(ctx, votes, t.request.ID)
 
 		s.mu.Lock()
 		switch {
-		case t.left || t.attemptOver:
+		case t.left || t.me != id:
 			t.abandonLocked(true)
 			s.mu.Unlock()
 			return driver.Verdict{}, false, errSessionClosed
@@ -51,23 +57,19 @@ func (t *ticket) try(ctx context.Context) (_ driver.Verdict, established bool, _
 			s.mu.Unlock()
 			return v, established, s.describeForeign(ctx, c, t.keys, err)
 		case renewals == s.renewals:
-			t.held, t.everHeld, t.collisions, t.renewed = true, true, 0, sent
+			t.granted, t.collisions, t.renewed = true, 0, sent
 			s.mu.Unlock()
 			return driver.Verdict{Held: true}, true, nil
 		}
 		// A KeepAlive has begun that does not know of this ticket: ask again (see session).
+		yield = ""
 	}
 }
 
 // requestLocked sends a request for the key to every server that can be asked, and returns
 // where their votes arrive.
-func (t *ticket) requestLocked(me string) *votes {
+func (t *ticket) requestLocked(me, yield string) *votes {
 	s := t.session
-	yield := ""
-	if !t.tried && !t.request.NoWait {
-		yield = "yield"
-	}
-	t.tried = true
 	v := &votes{c: make(chan ballot, len(s.store.nodes))} // one slot for each: the reader may have gone
 	f := s.requestGroup()
 	defer f.done()
@@ -138,7 +140,7 @@ func (t *ticket) answered(me string, b ballot) (back bool) {
 	if b.vote == granted || listed {
 		t.waiterAt[b.node] = false
 	}
-	if t.me != me || t.attemptOver {
+	if t.me != me {
 		return now != free || listed
 	}
 	if now != free && t.left {
@@ -154,7 +156,7 @@ func (t *ticket) answered(me string, b ballot) (back bool) {
 // woken a waiter for that yet, and does so now.
 func (s *session) releaseLate(ctx context.Context, t *ticket, b ballot, me string) {
 	s.mu.Lock()
-	key := t.pendingLocked(me, t.everHeld && t.me == me)
+	key := t.pendingLocked(me, t.granted && t.me == me)
 	s.mu.Unlock()
 	var r redisconn.Reply
 	if b.vote != unclear {
@@ -188,7 +190,7 @@ func (t *ticket) abandonLocked(wake bool) {
 		}
 		t.claims[i] = free
 	}
-	t.attemptOver, t.held = true, false
+	t.me = ""
 }
 
 // votes are where the answers of one round arrive.

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/doctor"
+	"github.com/hasplock/hasp/driver/kit/doctor"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
@@ -79,7 +79,7 @@ func (b *store) examineMajority(x *doctor.Report, errs []error) {
 }
 
 func (b *store) examine(ctx context.Context, n *node) (x *redisconn.Examination, err error) {
-	if err := redisconn.Connect(ctx, n.conn); err != nil {
+	if err := connect(ctx, n.conn); err != nil {
 		return nil, err
 	}
 	err = n.conn.Each(ctx, func(s redisconn.Node) error {

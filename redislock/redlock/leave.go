@@ -27,8 +27,8 @@ func (t *ticket) Leave(ctx context.Context) error {
 	}
 	s, began := t.session, time.Now()
 	s.mu.Lock()
-	t.leftLocked()
-	key := t.pendingLocked(t.me, t.everHeld)
+	t.left = true
+	key := t.pendingLocked(t.me, t.granted)
 	delete(s.tickets, t.request.ID)
 	var at []int
 	for i, c := range t.claims {
@@ -43,7 +43,7 @@ func (t *ticket) Leave(ctx context.Context) error {
 			continue
 		case c == mine:
 			t.claims[i] = leaving
-		case c == free && !t.waiterAt[i], c == asked, c == leaving:
+		case c == asked, c.leaves(), !t.waiterAt[i]:
 			continue
 		}
 		at = append(at, i)
@@ -60,23 +60,16 @@ func (t *ticket) Leave(ctx context.Context) error {
 	return err
 }
 
-// leftLocked makes sure that nothing is taken any more. An attempt under way releases its grants
-// when it sees this.
-func (t *ticket) leftLocked() {
-	t.left, t.held = true, false
-}
-
 // failLocked ends an attempt that has failed. If the first one is refused, the core takes the
 // request for one that has changed nothing, and calls no Leave: the ticket leaves by itself.
 func (t *ticket) failLocked(err error) {
 	// A waiter that may have seen us on a majority waits for our release.
 	wake := t.count(asked, mine, maybe) >= t.session.store.quorum
 	refused := errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrMismatch) || errors.Is(err, driver.ErrInvalid)
-	if refused && !t.entered {
+	if refused && (t.attempt == 1 || t.request.NoWait) {
 		t.dropLocked(wake)
 		return
 	}
-	t.entered = t.entered || err != nil || !t.request.NoWait
 	t.abandonLocked(wake)
 }
 
@@ -84,7 +77,7 @@ func (t *ticket) failLocked(err error) {
 // waiters, are given back in the background.
 func (t *ticket) dropLocked(wake bool) {
 	s := t.session
-	t.leftLocked()
+	t.left = true
 	delete(s.tickets, t.request.ID)
 	for i, listed := range t.waiterAt {
 		if listed && t.claims[i] == free { // else with the key, or when the request is answered
@@ -103,48 +96,54 @@ func (t *ticket) recordReleased(i int, key pendingRelease, r redisconn.Reply) {
 	case redisconn.RefusedNow(r.Err):
 		// The server has the key as before, so that it counts neither as one that has given it up
 		// nor as one that has not had it.
-		if t.claims[i] == leaving {
+		if t.claims[i].leaves() {
 			s.addPendingLocked(i, key) // no answer is lost
 		}
 	case r.Err == nil || redisconn.Answered(r.Err) != "":
 		t.waiterAt[i] = false
 		t.recordReleasedLocked(i, key.me, r)
-	case !redisconn.NotSent(r.Err) || t.claims[i] == leaving:
+	case !redisconn.NotSent(r.Err) || t.claims[i].leaves():
 		t.recordLostAnswerLocked(i, key.me, r)
 		s.addPendingLocked(i, key)
 	}
 }
 
 func (t *ticket) recordReleasedLocked(i int, me string, r redisconn.Reply) {
-	if t.me == me && t.claims[i] == leaving {
-		t.claims[i] = free
-		switch {
-		case r.Value == int64(1):
-			t.hadKey++
-		case t.answerLost>>i&1 != 0:
-			t.mayHaveHad++
-		}
-		t.signal.Notify()
+	if t.me != me || !t.claims[i].leaves() {
+		return
 	}
+	switch c := &t.claims[i]; {
+	case r.Value == int64(1):
+		*c = removed
+	case *c == doubtful:
+		*c = perhaps
+	default:
+		*c = free
+	}
+	t.signal.Notify()
 }
 
 // recordLostAnswerLocked notes that a release that is repeated may have removed the key.
 func (t *ticket) recordLostAnswerLocked(i int, me string, r redisconn.Reply) {
 	if t.me == me && t.claims[i] == leaving && !redisconn.NotSent(r.Err) {
-		t.answerLost |= 1 << i
+		t.claims[i] = doubtful
 	}
 }
 
-// recordDroppedLocked notes that a release is not repeated any more, without an answer. The next
-// Leave asks again.
+// recordDroppedLocked notes that a release is not repeated any more, without an answer: the key has
+// expired, or the next Leave asks again.
 func (t *ticket) recordDroppedLocked(i int, me string) {
-	if t.me == me && t.claims[i] == leaving {
+	switch {
+	case t.me != me:
+	case t.claims[i] == doubtful:
+		t.claims[i] = perhaps
+	case t.claims[i] == leaving:
 		t.claims[i] = mine
 	}
 }
 
 // unconfirmedLocked is how many servers have not confirmed the release yet.
-func (t *ticket) unconfirmedLocked() int { return t.count(asked, leaving, mine) }
+func (t *ticket) unconfirmedLocked() int { return t.count(asked, leaving, doubtful, mine) }
 
 // awaitReleases waits for the releases that are under way or pending, until the outcome is known.
 func (t *ticket) awaitReleases(ctx context.Context, most time.Duration) {
@@ -152,7 +151,7 @@ func (t *ticket) awaitReleases(ctx context.Context, most time.Duration) {
 	var over <-chan time.Time
 	for {
 		s.mu.Lock()
-		open := t.everHeld && !t.gone && !t.leaveAnswered && t.unconfirmedLocked() >= s.store.quorum
+		open := t.granted && !t.gone && t.unconfirmedLocked() >= s.store.quorum
 		s.mu.Unlock()
 		if !open {
 			return
@@ -182,19 +181,20 @@ func (t *ticket) verdictOfLeave() error {
 	defer s.mu.Unlock()
 	open, quorum, all := t.unconfirmedLocked(), s.store.quorum, len(s.store.nodes)
 	switch {
-	case !t.everHeld || t.gone || t.leaveAnswered:
+	case !t.granted || t.gone:
 		return driver.ErrGone
 	case open >= quorum:
 		return fmt.Errorf("%d of %d servers have not confirmed the release", open, all)
 	}
-	t.leaveAnswered = true
-	switch {
-	case int(t.hadKey)+open >= quorum:
+	t.gone = true
+	switch had, perhaps := t.count(removed), t.count(perhaps); {
+	case had+open >= quorum:
 		return nil
-	case int(t.hadKey+t.mayHaveHad)+open >= quorum:
-		return fmt.Errorf("%w: %d of %d servers had it, and the answers of %d are lost", driver.ErrForgotten, t.hadKey, all, t.mayHaveHad)
+	case had+perhaps+open >= quorum:
+		return fmt.Errorf("%w: %d of %d servers had it, and the answers of %d are lost", driver.ErrForgotten, had, all, perhaps)
+	default:
+		return fmt.Errorf("%w: %d of %d servers had it", driver.ErrGone, had, all)
 	}
-	return fmt.Errorf("%w: %d of %d servers had it", driver.ErrGone, t.hadKey, all)
 }
 
 // broadcast makes one request to some servers, and returns as soon as a majority has answered yes,

@@ -88,7 +88,7 @@ func (b *store) read(ctx context.Context, call redisconn.Call) (values []string,
 		case a := <-answers: // all come: the requests have an end
 			open--
 			parts, _ := a.Value.([]any)
-			if len(parts) == 2 {
+			if len(parts) > 1 {
 				values[a.node], _ = parts[0].(string)
 			}
 			if errs[a.node] = a.Err; redisconn.Answered(a.Err) == "WRONGTYPE" {

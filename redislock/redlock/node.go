@@ -43,7 +43,7 @@ func (n *node) eval(ctx context.Context, s *redisconn.Script, c redisconn.Call) 
 
 func (n *node) evalAll(ctx context.Context, s *redisconn.Script, calls []redisconn.Call) []redisconn.Reply {
 	n.begin()
-	rs := n.guard.EvalAll(ctx, s, calls)
+	rs := n.guard.EvalAll(ctx, s, calls, 0)
 	n.finish()
 	return rs
 }
@@ -77,7 +77,7 @@ func (n *node) silent(timeout time.Duration) bool {
 // meet connects, checks that the server can vote, and returns its run_id, by which a server
 // is known at every address; "" if it does not tell.
 func (n *node) meet(ctx context.Context) (runID string, err error) {
-	if err := redisconn.Connect(ctx, n.conn); err != nil {
+	if err := connect(ctx, n.conn); err != nil {
 		return "", redisconn.Refusal(err)
 	}
 	if topology := n.conn.Topology(); topology != redisconn.Single {

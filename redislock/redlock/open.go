@@ -63,7 +63,7 @@ func (o *Options) checked() (Options, error) {
 	return r, nil
 }
 
-// mostNodes is the number of votes that fit into one word.
+// mostNodes is the number of announcements that fit into one word.
 const mostNodes = 63
 
 // checkCount refuses a number of servers without a useful majority.
@@ -124,7 +124,7 @@ func openURL(ctx context.Context, u *url.URL) (driver.Backend, error) {
 	for i, addr := range cfg.Addrs {
 		one := cfg
 		one.Label, one.Addrs = addr, []string{addr}
-		conns[i] = redisconn.Lazy(one)
+		conns[i] = newLazy(one)
 	}
 	b, err := open(ctx, conns, &o)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 func TestReason(t *testing.T) {
 	b := &store{quorum: 3}
 	for i := range 5 {
-		b.nodes = append(b.nodes, &node{conn: redisconn.Lazy(redisconn.Config{Label: fmt.Sprint("server", i)})})
+		b.nodes = append(b.nodes, &node{conn: newLazy(redisconn.Config{Label: fmt.Sprint("server", i)})})
 	}
 	full, user, down := fmt.Errorf("full: %w", driver.ErrRefused), fmt.Errorf("user: %w, %w", driver.ErrRefused, driver.ErrInvalid), errors.New("down")
 	for what, c := range map[string]struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
@@ -30,8 +31,7 @@ const maxAbsentRetries = 4
 // pendingReleases are those at one server. At most one goroutine releases at a time, in one
 // pipeline for all, so that a server that is down costs a few requests and not one for each key.
 type pendingReleases struct {
-	list      []pendingRelease
-	keys      int // how many releases, also under way, are of keys, for which Close waits longer
+	list      []pendingRelease // those under way included
 	releasing bool
 	open      int // requests about keys that are under way, each of which may add a pending release yet
 }
@@ -40,20 +40,10 @@ type pendingReleases struct {
 func (s *session) addPendingLocked(i int, d pendingRelease) {
 	o := &s.pending[i]
 	o.list = append(o.list, d)
-	o.keys += keysOf(d)
 	if !o.releasing {
 		o.releasing = true
 		go s.releasePending(i)
 	}
-}
-
-func keysOf(list ...pendingRelease) (n int) {
-	for _, d := range list {
-		if d.me != "" {
-			n++
-		}
-	}
-	return n
 }
 
 // The pause between attempts at a server that does not answer.
@@ -69,15 +59,14 @@ func (s *session) releasePending(i int) {
 	for pause := firstPause; ; {
 		s.mu.Lock()
 		o := &s.pending[i]
-		var due []pendingRelease
-		for _, d := range o.list {
-			if time.Since(d.since) < s.opts.TTL {
-				due = append(due, d)
-			} else {
+		o.list = slices.DeleteFunc(o.list, func(d pendingRelease) bool {
+			over := time.Since(d.since) >= s.opts.TTL
+			if over {
 				d.ticket.recordDroppedLocked(i, d.me)
 			}
-		}
-		o.list, o.keys = nil, keysOf(due...)
+			return over
+		})
+		due := slices.Clone(o.list)
 		if len(due) == 0 || s.done.Err() != nil {
 			o.releasing = false
 			s.mu.Unlock()
@@ -88,8 +77,7 @@ func (s *session) releasePending(i int) {
 
 		left := s.releaseBatch(i, due)
 		s.mu.Lock()
-		o.list = append(left, o.list...)
-		o.keys = keysOf(o.list...)
+		o.list = append(left, o.list[len(due):]...)
 		s.mu.Unlock()
 		s.signalSettled()
 		if len(left) == 0 {
@@ -175,6 +163,9 @@ func (s *session) signalSettled() {
 	}
 }
 
+// hasKey reports whether it is more than a place among the waiters.
+func hasKey(d pendingRelease) bool { return d.me != "" }
+
 // waitSettled waits until nothing is pending, or after nodeTimeout until only a minority has
 // pending releases of keys.
 func (s *session) waitSettled(ctx context.Context) error {
@@ -184,7 +175,7 @@ func (s *session) waitSettled(ctx context.Context) error {
 		busy := 0
 		s.mu.Lock()
 		for i := range s.pending {
-			if o := &s.pending[i]; o.open > 0 || o.releasing && (!waited || o.keys > 0) {
+			if o := &s.pending[i]; o.open > 0 || o.releasing && (!waited || slices.ContainsFunc(o.list, hasKey)) {
 				busy++
 			}
 		}

@@ -8,7 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hasplock/hasp/internal/keepalive"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
+	"github.com/hasplock/hasp/driver/kit/keepalive"
 )
 
 // keysPerCall bounds how long one renewal blocks a server for all others, and how much of it is
@@ -47,7 +48,7 @@ type renewedLock struct {
 // renewal is one KeepAlive.
 type renewal struct {
 	session *session
-	began   time.Time
+	began   bootclock.Instant
 	all     []*ticket // held when it began; those renewed longest ago first
 
 	mu           sync.Mutex
@@ -64,9 +65,9 @@ func (s *session) renewal() (*renewal, error) {
 		return nil, errSessionClosed
 	}
 	s.renewals++ // before anything is sent: see session
-	r := &renewal{session: s, began: time.Now(), slow: make([]bool, len(s.store.nodes)), answered: make([]bool, len(s.store.nodes))}
+	r := &renewal{session: s, began: bootclock.Now(), slow: make([]bool, len(s.store.nodes)), answered: make([]bool, len(s.store.nodes))}
 	for _, t := range s.tickets {
-		if t.held {
+		if t.holdsLocked() {
 			r.all = append(r.all, t)
 		}
 	}
@@ -105,7 +106,7 @@ func (r *renewal) answer(ctx context.Context) (time.Duration, error) {
 	tally := keepalive.Tally{TTL: s.opts.TTL, Late: map[string]time.Duration{}, Err: err, ServerFailed: r.serverFailed}
 	s.mu.Lock()
 	for _, t := range r.all {
-		if !t.held {
+		if !t.holdsLocked() {
 			continue // it has left, or is lost
 		}
 		tally.All++

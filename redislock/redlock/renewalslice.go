@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
@@ -15,7 +16,7 @@ import (
 // renewalSlice is a part of a renewal: some locks, which every server is asked to extend at once.
 type renewalSlice struct {
 	*renewal
-	sent   time.Time // before any request was
+	sent   bootclock.Instant // before any request was
 	locks  []renewedLock
 	call   redisconn.Call
 	asked  []bool
@@ -35,7 +36,7 @@ func (r *renewal) slice(tickets []*ticket, first bool) *renewalSlice {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range tickets {
-		if !t.held {
+		if !t.holdsLocked() {
 			continue // it has left meanwhile
 		}
 		x.call.Keys = append(x.call.Keys, t.keys[0])
@@ -57,7 +58,7 @@ func (x *renewalSlice) run(ctx context.Context) {
 		reply redisconn.Reply
 	}
 	answers := make(chan answer, len(s.store.nodes)) // one slot for each: the reader may have gone
-	x.sent = time.Now()
+	x.sent = bootclock.Now()
 	f := s.requestGroup()
 	open := 0
 	for i, n := range s.store.nodes {
@@ -146,7 +147,7 @@ func (x *renewalSlice) conclude() (answered bool) {
 	unsure := 0
 	s.mu.Lock()
 	for _, k := range x.locks {
-		if !k.held || k.ticket.me != k.me {
+		if !k.holdsLocked() || k.ticket.me != k.me {
 			continue // it has left meanwhile
 		}
 		for _, i := range k.missing {

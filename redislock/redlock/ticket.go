@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/signal"
+	"github.com/hasplock/hasp/driver/kit/bootclock"
+	"github.com/hasplock/hasp/driver/kit/signal"
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 	"github.com/hasplock/hasp/redislock/internal/setnx"
 )
@@ -21,39 +22,42 @@ type ticket struct {
 	signal  signal.Signal // try again
 
 	// Guarded by session.mu.
-	keys          []string // set by the first Enqueue
-	attempt       uint64   // numbers the attempts; see value.go
-	me            string   // of the last attempt, whose keys claims are about
-	published     *published
-	claims        []claim   // the key with the value me at each server
-	since         []string  // since when it waits, by each server's clock; nil: at none
-	renewed       time.Time // before the requests were sent that gave it its TTL on a majority, while it is held
-	waiterAt      []bool    // each server that may have us among its waiters
-	held          bool
-	everHeld      bool   // it has been held
-	left          bool   // a late Enqueue must not take anything
-	gone          bool   // it was held, and is no more on a majority
-	leaveAnswered bool   // Leave has had an answer
-	entered       bool   // it waits, or an answer is unknown, for all that the core has been told: Leave will be called
-	tried         bool   // it has had one attempt, and is no newcomer any more
-	attemptOver   bool   // the last attempt has failed: late answers are not for it
-	hadKey        int32  // servers that had the key when they were asked to remove it, after Leave
-	mayHaveHad    int32  // servers that do not have it, but may have removed it by a request whose answer is lost
-	answerLost    uint64 // one bit for each server: the answer to such a request is lost
-	collisions    int32  // attempts in a row that met other attempts
-	announced     announcements
+	keys       []string // set by the first Enqueue
+	attempt    uint64   // numbers the attempts; see value.go
+	me         string   // of the attempt that claims are about; "" when it has failed: late answers are not for it
+	published  *published
+	claims     []claim           // the key with the value me at each server
+	since      []string          // since when it waits, by each server's clock; nil: at none
+	waiterAt   []bool            // each server that may have us among its waiters
+	granted    bool              // it was held once
+	renewed    bootclock.Instant // before the requests were sent that gave it its TTL on a majority, while it is held
+	left       bool              // Leave was called, or the session closed: a late Enqueue must not take anything
+	gone       bool              // the core knows that it is not held any more
+	collisions int32             // attempts in a row that met other attempts
+	announced  announcements
 }
+
+// holdsLocked reports whether it is held.
+func (t *ticket) holdsLocked() bool { return t.granted && !t.left && !t.gone }
 
 // claim is the state of our key at one server, as far as we know.
 type claim uint8
 
 const (
-	free    claim = iota // it is not there
-	asked                // a request for it is under way
-	mine                 // it is there
-	maybe                // the answer to a request for it is lost
-	leaving              // we have left, and it is not yet known to be gone
+	free  claim = iota // it is not there
+	asked              // a request for it is under way
+	mine               // it is there
+	maybe              // the answer to a request for it is lost
+
+	// When we have left:
+	leaving  // it is not yet known to be gone
+	doubtful // nor is it, and the answer to a request to remove it is lost
+	removed  // we have removed it
+	perhaps  // it is not there, and a request whose answer is lost may have removed it
 )
+
+// leaves reports whether the release of the key is not confirmed yet.
+func (c claim) leaves() bool { return c == leaving || c == doubtful }
 
 // count returns how many servers have one of the claims.
 func (t *ticket) count(claims ...claim) int {
@@ -163,7 +167,7 @@ func (t *ticket) Publish(ctx context.Context, value []byte) error {
 	}
 	s := t.session
 	s.mu.Lock()
-	if !t.held {
+	if !t.holdsLocked() {
 		s.mu.Unlock()
 		return fmt.Errorf("%w: it is not held", driver.ErrGone)
 	}

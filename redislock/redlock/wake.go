@@ -40,7 +40,7 @@ func (s *session) releaseAnnounced(i int, text string) {
 	defer s.mu.Unlock()
 	t := s.tickets[id]
 	switch {
-	case t == nil || t.held:
+	case t == nil || t.holdsLocked():
 	case how != "":
 		t.lookLaterLocked()
 	default:
@@ -104,7 +104,7 @@ func (s *session) subscribed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
-		if !t.held && t.tried {
+		if !t.holdsLocked() && t.attempt > 0 {
 			t.lookLaterLocked()
 		}
 	}

@@ -1,6 +1,8 @@
 package caslock_test
 
 import (
+	"context"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -20,16 +22,32 @@ var kinds = map[string]func(*contents, *line) caslock.Store{
 }
 
 func TestConformance(t *testing.T) {
-	for name, connect := range kinds {
+	const retention = 5 * time.Minute
+	all := maps.Clone(kinds)
+	all["Deleting"] = func(c *contents, l *line) caslock.Store { return deleting{numbered{hashed{c, l}}} }
+	for name, connect := range all {
 		t.Run(name, func(t *testing.T) {
-			c := newContents()
-			var lines sync.Map
-			drivertest.Run(t, drivertest.Harness{
-				Open: func(testing.TB) driver.Backend {
+			// A store for each test: each has a clock for itself, and a client deletes by its clock what
+			// was not used for a retention.
+			var stores, lines sync.Map
+			contentsOf := func(t testing.TB) *contents {
+				c, _ := stores.LoadOrStore(t.Name(), newContents())
+				return c.(*contents)
+			}
+			h := drivertest.Harness{
+				Open: func(t testing.TB) driver.Backend {
 					l := &line{}
-					b := caslock.New(connect(c, l), nil)
+					b := caslock.New(connect(contentsOf(t), l), &caslock.Options{Retention: retention})
 					lines.Store(b, l)
 					return b
+				},
+				Counted: func(t testing.TB) (driver.Backend, func() int64) {
+					l := &line{}
+					return caslock.New(connect(contentsOf(t), l), &caslock.Options{Retention: retention}), l.sent.Load
+				},
+				Gated: func(t testing.TB, gate func(context.Context, string) error) (driver.Backend, func() int64) {
+					l := &line{allow: gate}
+					return caslock.New(connect(contentsOf(t), l), &caslock.Options{Retention: retention}), l.sent.Load
 				},
 				Cut: func(_ testing.TB, b driver.Backend) (heal func()) {
 					l, _ := lines.Load(b)
@@ -38,7 +56,11 @@ func TestConformance(t *testing.T) {
 				},
 				TTL:      time.Minute, // of fake time
 				FakeTime: true,
-			})
+			}
+			if name == "Deleting" {
+				h.Retention = retention
+			}
+			drivertest.Run(t, h)
 		})
 	}
 }

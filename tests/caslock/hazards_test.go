@@ -3,6 +3,10 @@ package caslock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +17,7 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/caslock"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 const ttl = 10 * time.Second
@@ -151,7 +156,7 @@ func TestWrongStamps(t *testing.T) {
 					}
 				}
 				holder.line.Partition()
-				<-lease.Lost()
+				<-lease.Context().Done()
 				all.Wait()
 				got, took := within(t, ttl+ttl/100+time.Second, func() (*hasp.Lease, error) { return other.Mutex("a").TryLock(ctx) })
 				if took > 0 && got.Token() <= lease.Token() {
@@ -399,10 +404,15 @@ func TestDeleted(t *testing.T) {
 // are.
 func TestGarbage(t *testing.T) {
 	good := string(caslock.Record{Name: "a", ID: "x", TTL: ttl, Nonce: "n"}.Encode())
-	for _, text := range []string{"", "hello", "{}", "[]", `{"holder":"me"}`, strings.Replace(good, `"hasp":1`, `"hasp":2`, 1),
+	for _, text := range []string{"", "hello", "{}", "[]", `{"holder":"me"}`,
 		strings.Replace(good, `"ttl_ms":10000`, `"ttl_ms":0`, 1), strings.Replace(good, `"ttl_ms":10000`, `"ttl_ms":9223372036855`, 1), strings.Replace(good, `"nonce":"n"`, `"nonce":""`, 1)} {
 		if r, err := caslock.Decode([]byte(text)); !errors.Is(err, driver.ErrMismatch) {
 			t.Errorf("%q is %+v, %v", text, r, err)
+		}
+	}
+	for _, text := range []string{strings.Replace(good, `"hasp":1`, `"hasp":2`, 1), `{"hasp":2,"name":["a"],"nonce":7}`} {
+		if _, err := caslock.Decode([]byte(text)); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "has format 2, of a newer hasp, and this program knows format 1") {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 	if r, err := caslock.Decode([]byte(good)); err != nil || r.ID != "x" || r.TTL != ttl {
@@ -420,6 +430,15 @@ func TestGarbage(t *testing.T) {
 			t.Errorf("it was overwritten: %+v", r)
 		}
 	})
+}
+
+// What a record is in a store of bytes. A change needs another number.
+func TestStoredFormat(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	testkit.SameFormat(t, "a record", 1, []string{
+		string(caslock.Record{Name: "a", ID: "x", Owner: "ana", Since: at, Value: []byte("v"), TTL: ttl, Renewed: at, Nonce: "n", Token: 7, Note: "note"}.Encode()),
+		string(caslock.Record{Name: "a", Renewed: at, Nonce: "n"}.Encode()),
+	}, "d8a374ed10c0f240")
 }
 
 // Two renewals are a second apart for those who see seconds only, also if the clock has been set
@@ -519,4 +538,80 @@ func (c counted) Load(ctx context.Context, name string) (caslock.Record, caslock
 func (c counted) Swap(ctx context.Context, r caslock.Record, old caslock.Version) (caslock.Version, error) {
 	c.n.Add(1)
 	return c.Store.Swap(ctx, r, old)
+}
+
+// A backup that is restored takes a record back to a version of then, and the store's versions go on
+// further up: the next token is above those that were granted since the backup, also if the answers of
+// its grant are lost; and no other grant costs more.
+func TestTokenAfterRestore(t *testing.T) {
+	for _, losing := range []int{0, 1, 2} {
+		t.Run(fmt.Sprint("answers lost: ", losing), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newContents()
+				var backup map[string]stored
+				token := func(lost int) uint64 {
+					store := &losesSome{Store: kinds["Numbered"](c, &line{})}
+					b := caslock.New(store, nil)
+					defer b.Close()
+					s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: ttl, Gone: func(string, error) { t.Error("gone") }})
+					if err != nil {
+						t.Fatal(err)
+					}
+					ticket := s.Ticket(driver.Request{Name: "a", ID: fmt.Sprint("id-", rand.Uint64()), Units: driver.Whole, Capacity: driver.Whole})
+					store.left.Store(int64(lost))
+					var v driver.Verdict
+					for range lost + 1 {
+						if v, err = ticket.Enqueue(t.Context()); err != nil && !errors.Is(err, errLost) {
+							t.Fatal(err)
+						}
+					}
+					if err != nil || !v.Held || v.Token != c.record("a").Token {
+						t.Fatalf("%+v, %v; the record has %d", v, err, c.record("a").Token)
+					}
+					if again, err := ticket.Enqueue(t.Context()); err != nil || !reflect.DeepEqual(again, v) {
+						t.Fatalf("asked again: %+v, %v", again, err)
+					}
+					if err := ticket.Leave(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					return v.Token
+				}
+				token(0)
+				backup = maps.Clone(c.records)
+				last := token(0)
+				before := c.revision
+				last = max(last, token(0))
+				if c.revision != before+2 {
+					t.Errorf("a grant and its release are %d writes", c.revision-before)
+				}
+				c.records, c.revision = backup, c.revision+1_000_000_000
+				if next := token(losing); next <= last {
+					t.Errorf("token %d after %d", next, last)
+				}
+				before = c.revision
+				token(0)
+				if c.revision != before+2 {
+					t.Errorf("later, a grant and its release are %d writes", c.revision-before)
+				}
+			})
+		})
+	}
+}
+
+// losesSome does what it is asked, and does not say so the first times.
+type losesSome struct {
+	caslock.Store
+	left atomic.Int64
+}
+
+func (l *losesSome) Swap(ctx context.Context, r caslock.Record, old caslock.Version) (caslock.Version, error) {
+	v, err := l.Store.Swap(ctx, r, old)
+	if err == nil && l.left.Add(-1) >= 0 {
+		return caslock.Absent, errLost
+	}
+	return v, err
+}
+
+func (l *losesSome) Number(v caslock.Version) (uint64, error) {
+	return l.Store.(caslock.Sequencer).Number(v)
 }

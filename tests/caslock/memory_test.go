@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hasplock/hasp/caslock"
@@ -85,6 +86,9 @@ func (h hashed) swap(ctx context.Context, r caslock.Record, old caslock.Version,
 	if err != nil {
 		return caslock.Absent, err
 	}
+	if err := h.allowed(ctx, r.Name); err != nil {
+		return caslock.Absent, err
+	}
 	now, conflict := caslock.Absent, false
 	err = h.call(ctx, func() {
 		h.contents.mu.Lock()
@@ -155,6 +159,9 @@ func (n numbered) Watch(ctx context.Context, name string, changed func(caslock.R
 			last = v
 			changed(r, v)
 		}
+		if n.line != nil {
+			n.sent.Add(-1) // no request: it stands for what a store tells
+		}
 		// Looked at and not told: a channel belongs to the fake time in which it was made, and
 		// tests share names.
 		select {
@@ -172,15 +179,18 @@ const push = 10 * time.Millisecond
 type line struct {
 	mu     sync.Mutex
 	slow   time.Duration
-	gate   chan struct{}  // closed when a partition ends; nil: there is none
-	broken chan struct{}  // closed when the connections break
-	under  sync.WaitGroup // requests under way
+	gate   chan struct{}                                // closed when a partition ends; nil: there is none
+	broken chan struct{}                                // closed when the connections break
+	closed bool                                         // later requests fail
+	under  sync.WaitGroup                               // requests under way
+	sent   atomic.Int64                                 // requests so far
+	allow  func(ctx context.Context, name string) error // before each write; nil: all are allowed
 }
 
 var errBroken = errors.New("the connection is broken")
 
 // call has the store do something. What was sent is done also if the caller has gone meanwhile,
-// late perhaps.
+// late perhaps. A watch that caslock no longer waits for may call once more after Close.
 func (l *line) call(ctx context.Context, do func()) error {
 	if err := ctx.Err(); err != nil || l == nil {
 		if err == nil {
@@ -188,13 +198,30 @@ func (l *line) call(ctx context.Context, do func()) error {
 		}
 		return err
 	}
+	answer := make(chan error, 1)
+	if !l.begin(do, answer) {
+		return errBroken
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// begin sends a request, unless the connection is closed.
+func (l *line) begin(do func(), answer chan<- error) bool {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
 	if l.broken == nil {
 		l.broken = make(chan struct{})
 	}
 	broken := l.broken
-	l.mu.Unlock()
-	answer := make(chan error, 1)
+	l.sent.Add(1)
 	l.under.Go(func() {
 		err := l.travel(broken)
 		if err == nil {
@@ -203,12 +230,19 @@ func (l *line) call(ctx context.Context, do func()) error {
 		}
 		answer <- err
 	})
-	select {
-	case err := <-answer:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	return true
+}
+
+// allowed is before a write. One that is not is counted, too.
+func (l *line) allowed(ctx context.Context, name string) error {
+	if l == nil || l.allow == nil {
+		return nil
 	}
+	err := l.allow(ctx, name)
+	if err != nil {
+		l.sent.Add(1)
+	}
+	return err
 }
 
 // travel is one way. What is under way when the connections break is lost.
@@ -266,9 +300,12 @@ func (l *line) Slow(most time.Duration) {
 	l.slow = most
 }
 
-// Close loses what is under way, and lets later requests through: their client is closed.
+// Close loses what is under way, and refuses later requests.
 func (l *line) Close() {
 	l.Reset()
 	l.Heal()
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
 	l.under.Wait()
 }

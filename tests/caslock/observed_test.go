@@ -51,48 +51,98 @@ func died(t *testing.T, c *contents, names ...string) {
 	}
 }
 
-// What looks over is observed for a TTL by those who ask, all at the same time, and then none is
-// shown: by the list of names, by the leader, by a try. Before that the request's context ends it.
-func TestDeadAreObserved(t *testing.T) {
+// What looks over is listed at once as that, with the entry to evict, and by who has seen it
+// unchanged for its TTL no more; a try takes it then.
+func TestDeadAreShown(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, c *contents, open func(*contents, *line) caslock.Store) {
-		var names []string
 		for i := range 50 {
-			names = append(names, fmt.Sprintf("n%d", i))
+			died(t, c, fmt.Sprintf("n%d", i))
 		}
-		died(t, c, names...)
-		names2 := func(p *peer, ctx context.Context) (n int, err error) {
-			for _, e := range p.Names(ctx, "n") {
-				if e != nil {
-					return n, e
+		p := connect(t, c, open, nil)
+		names := func() (n int) {
+			t.Helper()
+			began := time.Now()
+			for _, err := range p.Names(t.Context(), "n") {
+				if err != nil {
+					t.Fatal(err)
 				}
 				n++
 			}
-			return n, nil
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("a list of names took %s", took)
+			}
+			return n
 		}
-		p := connect(t, c, open, nil)
-		short, cancel := context.WithTimeout(t.Context(), ttl/2)
-		defer cancel()
-		began := time.Now()
-		if n, err := names2(p, short); !errors.Is(err, context.DeadlineExceeded) || n != 0 {
-			t.Errorf("%d names, %v", n, err)
+		list := func(name string) []driver.Entry {
+			t.Helper()
+			began := time.Now()
+			all, err := p.Backend.List(t.Context(), name, 0)
+			if err != nil || time.Since(began) > time.Second {
+				t.Fatalf("%v after %s", err, time.Since(began))
+			}
+			return all
 		}
-		if took := time.Since(began); took > ttl/2+time.Second {
-			t.Errorf("given up after %s", took)
+		if n := names(); n != 50 {
+			t.Errorf("%d names are listed at first", n)
 		}
-		other := connect(t, c, open, nil) // it has seen nothing
-		began = time.Now()
-		if n, err := names2(other, t.Context()); err != nil || n != 0 {
-			t.Errorf("%d names, %v", n, err)
+		since := c.record("n7").Renewed.Add(ttl)
+		if all := list("n7"); len(all) != 1 || all[0].ID != "dead-0" || !all[0].LooksOver.Equal(since) || all[0].Left != 0 {
+			t.Errorf("listed at first: %+v, want that it looks over since %s", all, since)
 		}
-		if took := time.Since(began); took < ttl || took > ttl+ttl/100+2*time.Second {
-			t.Errorf("50 dead names took %s", took)
+		c.alter("n8", func(r *caslock.Record) { r.Renewed = time.Now().Add(time.Hour) }) // another clock's
+		if all := list("n8"); len(all) != 1 || all[0].LooksOver.IsZero() || all[0].LooksOver.After(time.Now()) {
+			t.Errorf("a stamp of the future: %+v", all)
 		}
-		died(t, c, "led")
-		if _, err := other.Election("led").Leader(t.Context()); !errors.Is(err, hasp.ErrNotHeld) {
-			t.Errorf("a dead leader: %v", err)
+		if err := p.Evict(t.Context(), "n9", "dead-0", ""); err != nil {
+			t.Errorf("what is shown is not evicted: %v", err)
 		}
-		if _, err := other.Mutex("led").TryLock(t.Context()); err != nil { // it knows already
-			t.Error(err)
+		time.Sleep(ttl + ttl/100 + time.Millisecond)
+		if n := names(); n != 0 {
+			t.Errorf("%d names are listed after a TTL", n)
+		}
+		if all := list("n7"); len(all) != 0 {
+			t.Errorf("listed after a TTL: %+v", all)
+		}
+		if _, took := within(t, time.Second, func() (*hasp.Lease, error) { return p.Mutex("n7").TryLock(t.Context()) }); took > time.Second {
+			t.Errorf("it knows already, and takes %s", took)
+		}
+		connect(t, c, open, nil) // a live one is listed as that
+		if _, err := p.Mutex("live").Lock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if all := list("live"); len(all) != 1 || !all[0].LooksOver.IsZero() || all[0].Left <= 0 {
+			t.Errorf("a live one: %+v", all)
+		}
+	})
+}
+
+// A try waits for a dead holder if its TTL is no longer than the client's own. With a longer one it is
+// refused at once, and says since when that looks over.
+func TestTryOfDead(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, c *contents, open func(*contents, *line) caslock.Store) {
+		for name, d := range map[string]time.Duration{"short": ttl / 2, "same": ttl, "long": ttl + time.Second} {
+			died(t, c, name)
+			c.alter(name, func(r *caslock.Record) { r.TTL = d })
+			b := connect(t, c, open, nil).Backend
+			s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: ttl, Gone: func(string, error) {}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ticket := s.Ticket(driver.Request{Name: name, ID: "try", Units: driver.Whole, Capacity: driver.Whole, NoWait: true})
+			began := time.Now()
+			v, err := ticket.Enqueue(t.Context())
+			took := time.Since(began)
+			switch {
+			case err != nil:
+				t.Error(err)
+			case name == "long" && (v.Held || took > time.Second || !v.LooksOver.Equal(c.record(name).Renewed.Add(d))):
+				t.Errorf("a longer TTL: %+v after %s", v, took)
+			case name != "long" && (!v.Held || took < d || took > d+d/100+2*time.Second):
+				t.Errorf("%s: %+v after %s", name, v, took)
+			}
+			if err := s.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -28,6 +29,7 @@ type talker struct {
 	said   chan string
 	exited chan error
 	stderr *strings.Builder
+	pid    int
 }
 
 func talk(t *testing.T, name string, args ...string) *talker {
@@ -40,7 +42,7 @@ func talk(t *testing.T, name string, args ...string) *talker {
 	if err1 != nil || err2 != nil || c.Start() != nil {
 		t.Fatal(err1, err2)
 	}
-	k.in = in
+	k.in, k.pid = in, c.Process.Pid
 	go func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			k.said <- lines.Text()
@@ -166,6 +168,34 @@ func TestSpoiledAnswers(t *testing.T) {
 	}
 }
 
+// A Redis without the mark of its past may have forgotten locks. That is not busy, and a client that waits
+// is granted the lock when the quarantine is over.
+func TestQuarantineIsNotBusy(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
+	start := talkers(t, "10")
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	s := haspserve.New(t, server.URL(), "--ttl", "10s")
+	for _, k := range start("http://" + s.Addr) {
+		if _, err := server.Do("FLUSHALL"); err != nil {
+			t.Fatal(err)
+		}
+		name := "quarantine/" + k.name
+		if said := k.tell("try", name); !strings.HasPrefix(said, "error Quarantine: no holder of the lock") {
+			t.Errorf("%s: %s", k.name, said)
+		}
+		k.send("lock", name)
+		if said := k.hears(name); token(said) == 0 {
+			t.Errorf("%s, at its end: %s", k.name, said)
+		}
+		k.tell("release", name)
+		if said := k.tell("try", name); token(said) == 0 {
+			t.Errorf("%s, afterwards: %s", k.name, said)
+		}
+		k.ends()
+	}
+}
+
 // Behind a proxy with affinity a client goes on at another server when its own is killed, and when it
 // drains: with what it holds, and with what it waits for.
 func TestMovesBehindProxy(t *testing.T) {
@@ -212,4 +242,56 @@ func TestMovesBehindProxy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A client that waits is led to another server while its own lives on. That one must not take the
+// lock for a client that has gone, in a store that does not show who waits.
+func TestMovesWhileItWaits(t *testing.T) {
+	testtier.Long(t)
+	t.Parallel()
+	start := talkers(t, "60")
+	store := backends.SharedRedis(t).URL() + "?strategy=setnx"
+	one, two := haspserve.New(t, store, "--ttl", "1m"), haspserve.New(t, store, "--ttl", "1m")
+	f, url := newFront(t, one.Addr)
+	other := testkit.Client(t, store)
+	all := start(url)
+	queued := map[*talker]*hasp.Lease{}
+	for _, k := range all {
+		queued[k] = testkit.Lock(t, other, "waits/"+k.name)
+		k.send("lock", "waits/"+k.name)
+	}
+	wait := func(s *haspserve.Server) {
+		testkit.Eventually(t, "all to wait", func() bool {
+			return strings.Contains(metrics(t, s), fmt.Sprintf("\nhasp_serve_waiting %d\n", len(all)))
+		})
+	}
+	wait(one)
+	f.lead(two.Addr)
+	for _, k := range all {
+		if said := k.tell("lock", "moves/"+k.name); token(said) == 0 {
+			t.Fatalf("%s: another lock: %s", k.name, said)
+		}
+	}
+	wait(two)
+	for _, k := range all {
+		testkit.Release(t, queued[k])
+		if said := k.hears("waits/" + k.name); token(said) == 0 { // by the first server it comes after a minute
+			t.Errorf("%s has waited, and says %s", k.name, said)
+		}
+		k.ends()
+	}
+}
+
+func metrics(t *testing.T, s *haspserve.Server) string {
+	t.Helper()
+	r, err := http.Get("http://" + s.Addr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

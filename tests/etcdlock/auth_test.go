@@ -142,7 +142,7 @@ func TestRenewalNeedsEveryRight(t *testing.T) {
 			}
 			return
 		}
-		await(t, "the other lock is lost as well", good.Lost())
+		await(t, "the other lock is lost as well", good.Context().Done())
 		if !denied.seen.Load() {
 			t.Errorf("lost, and no renewal was refused: %v", good.Err())
 		}
@@ -306,7 +306,7 @@ func TestBadURLs(t *testing.T) {
 		cancelled, cancel := context.WithCancel(ctx(t))
 		cancel() // a request would fail for this
 		_, err := hasp.Open(cancelled, url)
-		if !errors.Is(err, hasp.ErrInvalidOption) {
+		if !errors.Is(err, hasp.ErrInvalid) {
 			t.Errorf("%s: %v", url, err)
 		}
 		if err != nil && strings.Contains(err.Error(), "password@") {
@@ -320,7 +320,7 @@ func TestTTL(t *testing.T) {
 	t.Parallel()
 	e := backends.SharedEtcd(t)
 	url := storeURL([]*backends.Etcd{e})
-	if _, err := hasp.Open(ctx(t), url, hasp.WithTTL(time.Second)); !errors.Is(err, hasp.ErrInvalidOption) {
+	if _, err := hasp.Open(ctx(t), url, hasp.WithTTL(time.Second)); !errors.Is(err, hasp.ErrInvalid) {
 		t.Errorf("a TTL of a second: %v", err)
 	}
 	b := backend(t, url)

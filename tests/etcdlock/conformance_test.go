@@ -51,8 +51,10 @@ func conform(t *testing.T, members ...*backends.Etcd) {
 
 func harness(t *testing.T, members ...*backends.Etcd) drivertest.Harness {
 	return drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL(members)) },
-		URL:  storeURL(members),
+		Open:    func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL(members)) },
+		URL:     storeURL(members),
+		Counted: testkit.Counted(storeURL(members)),
+		Idle:    drivertest.Idle{Client: 72, Holder: 72, Waiter: 72}, // gRPC takes two or three packets a request
 		Ops: func() (n int64) {
 			for _, m := range members {
 				n += total(messages(t, m.Addr))

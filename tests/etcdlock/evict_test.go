@@ -201,7 +201,7 @@ func TestEvictWithoutPermissionForNotes(t *testing.T) {
 	if err := b.Evict(ctx(t), "few", l.ID(), "note"); err != nil {
 		t.Fatalf("evict: %v", err)
 	}
-	await(t, "the evicted holder is told", l.Lost())
+	await(t, "the evicted holder is told", l.Context().Done())
 	if _, err := b.LastEviction(ctx(t), "few"); !errors.Is(err, driver.ErrRefused) {
 		t.Errorf("last eviction: %v", err)
 	}

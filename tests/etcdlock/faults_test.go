@@ -250,7 +250,7 @@ func TestNoSpace(t *testing.T) {
 	if err := c.Evict(ctx(t), "space-3", stuck.ID(), "no space"); err != nil {
 		t.Errorf("evict: %v", err)
 	}
-	await(t, "the evicted holder is told", stuck.Lost())
+	await(t, "the evicted holder is told", stuck.Context().Done())
 	renewals.renewed(t, 2)
 	if !l.Held() {
 		t.Errorf("lost: %v", l.Err())

@@ -33,7 +33,7 @@ func TestDeletedKeyIsALoss(t *testing.T) {
 		time.Sleep(age) // an old lock has a watch, a young one does not yet
 		remove(t, raw, "loss-1", l.ID())
 		began := time.Now()
-		<-l.Lost()
+		<-l.Context().Done()
 		if took := time.Since(began); took > soon {
 			t.Errorf("at the age of %s the loss was told after %s", age, took)
 		}
@@ -81,7 +81,7 @@ func TestRevokedLease(t *testing.T) {
 	}
 	testkit.Must[*clientv3.LeaseRevokeResponse](t)(raw.Revoke(ctx(t), clientv3.LeaseID(id)))
 	began := time.Now()
-	<-held.Lost()
+	<-held.Context().Done()
 	if took := time.Since(began); took > soon {
 		t.Errorf("the loss was told after %s", took)
 	}
@@ -143,12 +143,18 @@ func TestTenThousandHeld(t *testing.T) {
 	}
 	// Each is watched and then looked for, in batches.
 	before := map[string]int64{}
-	testkit.Eventually(t, "all are watched", func() bool {
+	watched := func() bool {
 		was := total(before)
 		time.Sleep(200 * time.Millisecond)
 		before = messages(t, e.Addr)
 		return before["Watch"] >= n && total(before) == was
-	})
+	}
+	// A busy machine needs more than a minute for the 20,000 requests.
+	for end := time.Now().Add(5 * testkit.Patience); !watched(); {
+		if time.Now().After(end) {
+			t.Fatalf("not all are watched, or it is never quiet: %v", before)
+		}
+	}
 	began := time.Now()
 	time.Sleep(8 * time.Second) // more than from one renewal to the next
 	after := messages(t, e.Addr)
@@ -162,13 +168,13 @@ func TestTenThousandHeld(t *testing.T) {
 	}
 	each := int(inUse()-memory) / n
 	t.Logf("%d bytes for each held lock", each)
-	if each > 16<<10 {
+	if each > 20<<10 { // 12 KB without the race detector, 16.5 with it
 		t.Errorf("%d bytes for each held lock", each)
 	}
 	victim := held[n/2]
 	remove(t, raw, victim.Name(), victim.ID())
 	began = time.Now()
-	<-victim.Lost()
+	<-victim.Context().Done()
 	if took := time.Since(began); took > soon {
 		t.Errorf("the loss of one was told after %s", took)
 	}

@@ -43,7 +43,7 @@ func haspContender(t *testing.T, addr string, opts ...grpc.DialOption) contender
 		if err != nil {
 			return nil, err
 		}
-		return &hold{l.Release, l.Lost()}, nil
+		return &hold{l.Release, l.Context().Done()}, nil
 	}}
 }
 

@@ -114,7 +114,7 @@ func TestDeletedKeyBehindProxy(t *testing.T) {
 		}
 		time.Sleep(10 * watched)
 		remove(t, raw, "deleted-7", held[7].ID())
-		await(t, "the holder is told", held[7].Lost())
+		await(t, "the holder is told", held[7].Context().Done())
 		for i, l := range held {
 			if i != 7 && !l.Held() {
 				t.Errorf("%d is lost: %v", i, l.Err())

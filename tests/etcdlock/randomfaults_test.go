@@ -147,7 +147,7 @@ func (p *faultClient) work(ctx context.Context, name string, got *atomic.Int64) 
 		}
 		select {
 		case <-time.After(hold):
-		case <-g.Lost():
+		case <-g.Context().Done():
 		}
 		short, cancel := context.WithTimeout(context.Background(), faultRunTTL)
 		_ = g.release(short) // what it says is on record

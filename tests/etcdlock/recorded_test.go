@@ -37,7 +37,7 @@ func (w recordedClient) lock(ctx context.Context, name string) (*recordedHold, e
 		return nil, err
 	}
 	op.Granted(l.Token(), 0)
-	return &recordedHold{l, op, op.Watch(l.Held, l.Lost(), 2*time.Millisecond)}, nil
+	return &recordedHold{l, op, op.Watch(l.Held, l.Context().Done(), 2*time.Millisecond)}, nil
 }
 
 func (g *recordedHold) release(ctx context.Context) error {

@@ -63,13 +63,13 @@ func TestRefusedWatchIsItsOwnTrouble(t *testing.T) {
 			t.Errorf("%d messages in %s, for %d watches that are refused", m, lasts, n)
 		}
 		remove(t, root, "good", good.ID())
-		await(t, "who may read is told", good.Lost())
+		await(t, "who may read is told", good.Context().Done())
 
 		if err := permit(t, root, "hasp/bad"); err != nil {
 			t.Fatal(err)
 		}
 		remove(t, root, "bad-7", bad[7].ID())
-		await(t, "who may read again is told", bad[7].Lost())
+		await(t, "who may read again is told", bad[7].Context().Done())
 		if !bad[8].Held() {
 			t.Errorf("lost: %v", bad[8].Err())
 		}

@@ -42,8 +42,9 @@ const conformTTL = 3 * time.Second
 
 func conform(t *testing.T, url string) {
 	drivertest.Run(t, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, url) },
-		URL:  url,
-		TTL:  conformTTL,
+		Open:    func(t testing.TB) driver.Backend { return testkit.Open(t, url) },
+		URL:     url,
+		TTL:     conformTTL,
+		Counted: testkit.Counted(url),
 	})
 }

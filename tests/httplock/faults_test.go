@@ -147,7 +147,7 @@ func TestServerKilled(t *testing.T) {
 				Begin: func(recordedhold.Lease) { close(held) },
 				Work: func(l recordedhold.Lease, _ *history.Attempt) {
 					select {
-					case <-l.Lost():
+					case <-l.Context().Done():
 					case <-overlapped:
 					}
 				},

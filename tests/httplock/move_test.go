@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
@@ -43,6 +44,47 @@ func TestHeldLockMoves(t *testing.T) {
 			testkit.Release(t, other)
 			testkit.Release(t, l)
 			testkit.Release(t, testkit.LockDespiteErrors(t, beside, name))
+		})
+	}
+}
+
+// A client that waits is led to another server, while its own lives on. That one must not take the
+// lock for a client that has gone, also in a store that does not show who waits; and what the next
+// server tells is heard at once, not when the old one's events have nothing to say for seconds.
+func TestWaiterMoves(t *testing.T) {
+	for _, strategy := range []string{"queue", "setnx", "redisson"} {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			url := backends.SharedRedis(t).URL() + "?strategy=" + strategy
+			first, second := haspserve.New(t, url, "--ttl", "1m"), haspserve.New(t, url, "--ttl", "1m")
+			front := &balancer{}
+			front.lead(first.Addr)
+			proxy := httptest.NewServer(front)
+			t.Cleanup(proxy.Close)
+			name, beside, requeued := t.Name(), testkit.Client(t, url), make(chan struct{}, 1)
+			held := testkit.LockDespiteErrors(t, beside, name)
+			var c *hasp.Client
+			got := testkit.Waiting(t, name, func(o hasp.Option) *hasp.Client {
+				c = testkit.Client(t, "hasp+"+proxy.URL, hasp.WithTTL(time.Minute), o, hasp.WithObserver(testkit.Observer(func(e hasp.Event) {
+					if e.Kind == hasp.EventRequeued {
+						requeued <- struct{}{}
+					}
+				})))
+				return c
+			})
+			front.lead(second.Addr)
+			testkit.LockDespiteErrors(t, c, name+"-other") // moves the session
+			testkit.Await(t, "the waiter's new place", requeued)
+			if strategy == "queue" {
+				testkit.Eventually(t, "the waiter's entry", func() bool { return len(testkit.Entries(t, beside, name)) == 2 })
+			}
+			released := time.Now()
+			testkit.Release(t, held)
+			if l := testkit.Await(t, "the grant", got); l == nil {
+				t.Fatal("no grant")
+			} else if took := time.Since(released); took > 10*time.Second {
+				t.Errorf("it was granted %s after the release", took)
+			}
 		})
 	}
 }

@@ -1,7 +1,10 @@
 package kubelock_test
 
 import (
+	"context"
 	"errors"
+	"net/http"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hasplock/hasp/driver"
@@ -38,6 +41,34 @@ func TestConformance(t *testing.T) {
 				t.Fatal(err)
 			}
 			return proxied{b, b.(driver.Watcher), b.(driver.Namer), b.(driver.Evicter), b.(driver.Diagnoser), net}
+		},
+		Counted: func(t testing.TB) (driver.Backend, func() int64) {
+			net := testkit.Proxy(t, c.Addr)
+			b, err := kubelock.New(c.through(net.Addr(), backends.KubeAdmin), &kubelock.Options{Namespace: c.namespace(t, "suite")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b, faultnet.Network{net}.Sent
+		},
+		Gated: func(t testing.TB, gate func(context.Context, string) error) (driver.Backend, func() int64) {
+			var sent atomic.Int64
+			config := c.config(backends.KubeAdmin)
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(r *http.Request) (*http.Response, error) {
+					sent.Add(1)
+					if r.Method == http.MethodPut || r.Method == http.MethodPost {
+						if err := gate(r.Context(), bodyOf(r)); err != nil {
+							return nil, err
+						}
+					}
+					return next.RoundTrip(r)
+				})
+			})
+			b, err := kubelock.New(config, &kubelock.Options{Namespace: c.namespace(t, "suite")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b, sent.Load
 		},
 		Cut: func(_ testing.TB, b driver.Backend) func() {
 			net := b.(proxied).net

@@ -175,7 +175,7 @@ func TestConnections(t *testing.T) {
 }
 
 // The client library repeats no request, and holds none back: a server that answers 429 with
-// Retry-After is asked once, and a hundred requests need no time. (client-go's own: ten attempts,
+// Retry-After is asked once, and hundreds of requests need no time. (client-go's own: ten attempts,
 // and five requests a second.)
 func TestNoRetries(t *testing.T) {
 	c := shared(t)
@@ -198,19 +198,19 @@ func TestNoRetries(t *testing.T) {
 	testkit.Eventually(t, "the right to list", func() bool { n.spent(func() {}); return names() == nil })
 	began := time.Now()
 	n.spent(func() {
-		for range 100 {
+		for range 400 {
 			if err := names(); err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("100 requests took %s", took)
+	if took := time.Since(began); took > testkit.Patience { // at five a second it is 80 s
+		t.Errorf("400 requests took %s", took)
 	}
-	c.ask(t, http.MethodPost, paths["PriorityLevelConfiguration"], object{"metadata": object{"name": "flood"}, "spec": object{
+	c.ask(t, http.MethodPost, collections["PriorityLevelConfiguration"], object{"metadata": object{"name": "flood"}, "spec": object{
 		"type": "Limited", "limited": object{"nominalConcurrencyShares": 0, "borrowingLimitPercent": 0, "limitResponse": object{"type": "Reject"}},
 	}})
-	c.ask(t, http.MethodPost, paths["FlowSchema"], object{"metadata": object{"name": "flood"}, "spec": object{
+	c.ask(t, http.MethodPost, collections["FlowSchema"], object{"metadata": object{"name": "flood"}, "spec": object{
 		"priorityLevelConfiguration": object{"name": "flood"}, "matchingPrecedence": 10,
 		"rules": []any{object{
 			"subjects":      []any{object{"kind": "ServiceAccount", "serviceAccount": object{"namespace": "default", "name": "flood"}}},

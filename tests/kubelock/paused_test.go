@@ -73,7 +73,7 @@ func stopFor(t *testing.T, c cluster, ns string, said *paused, pause time.Durati
 		defer close(resumed)
 		_ = said.process.Signal(syscall.SIGCONT)
 	})
-	l, err := elector{c, ns, "a", fmt.Sprint("client-go-", time.Now().UnixNano()), false}.lock(ctx)
+	l, err := elector{c: c, namespace: ns, name: "a", identity: fmt.Sprint("client-go-", time.Now().UnixNano())}.lock(ctx)
 	must(err)
 	from := time.Now()
 	testkit.Await(t, "the end of the pause", resumed)
@@ -163,7 +163,7 @@ func holdUntilKilled(t *testing.T, store string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lost := l.Lost()
+		lost := l.Context().Done()
 		for believes := true; believes; time.Sleep(5 * time.Millisecond) {
 			at := time.Now().UnixNano()
 			if os.Getenv(blindly) != "" {

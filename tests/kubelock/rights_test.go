@@ -1,10 +1,8 @@
 package kubelock_test
 
 import (
-	"bytes"
 	"errors"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,54 +14,20 @@ import (
 	"github.com/hasplock/hasp/kubelock"
 )
 
-// paths are those of the kinds in a manifest.
-var paths = map[string]string{
-	"Namespace":                  "/api/v1/namespaces",
-	"Role":                       "/apis/rbac.authorization.k8s.io/v1/namespaces/hasp-locks/roles",
-	"RoleBinding":                "/apis/rbac.authorization.k8s.io/v1/namespaces/hasp-locks/rolebindings",
-	"PriorityLevelConfiguration": "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations",
-	"FlowSchema":                 "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
-}
-
-// apply creates what is in a file, as kubectl create does.
-func (c cluster) apply(t testing.TB, file string) {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, part := range bytes.Split(text, []byte("\n---\n")) {
-		kind := ""
-		for line := range strings.Lines(string(part)) {
-			if k, is := strings.CutPrefix(line, "kind: "); is {
-				kind = strings.TrimSpace(k)
-			}
-		}
-		if paths[kind] == "" {
-			t.Fatalf("%s has the kind %q", file, kind)
-		}
-		if status, answer := c.send(t, http.MethodPost, paths[kind], "application/yaml", part); status != http.StatusCreated {
-			t.Fatalf("%s: %s: %d %v", file, kind, status, answer["message"])
-		}
-	}
-}
-
 // serviceAccount makes one in the namespace default, and returns a token of it.
 func (c cluster) serviceAccount(t testing.TB, name string) string {
 	t.Helper()
-	const accounts = "/api/v1/namespaces/default/serviceaccounts"
-	c.ask(t, http.MethodPost, accounts, object{"metadata": object{"name": name}})
-	answer := c.ask(t, http.MethodPost, accounts+"/"+name+"/token", object{"spec": object{"expirationSeconds": 3600}})
-	return answer["status"].(object)["token"].(string)
+	c.ask(t, http.MethodPost, "/api/v1/namespaces/default/serviceaccounts", object{"metadata": object{"name": name}})
+	return c.tokenOf(t, name)
 }
 
-// The manifest gives a service account what locks need, and not more; before it doctor and errors
+// The manifests give a service account what locks need, and not more; before it doctor and errors
 // say what is missing.
-func TestManifest(t *testing.T) {
+func TestManifests(t *testing.T) {
 	c := shared(t)
 	t.Parallel()
 	const ns = "hasp-locks"
-	token := c.serviceAccount(t, "worker")
+	token := c.serviceAccount(t, "hasp")
 	open := func(token string, retention time.Duration) driver.Backend {
 		b, err := kubelock.New(c.config(token), &kubelock.Options{Retention: retention}) // in the default namespace
 		if err != nil {
@@ -82,7 +46,8 @@ func TestManifest(t *testing.T) {
 		testkit.WantFinding(t, found, subject, driver.Info, "not seen")
 	}
 
-	c.apply(t, "../../dev/packaging/kubernetes/locks.yaml")
+	text := backends.Kustomize(t, "../../dev/packaging/kubernetes")
+	objects := c.applied(t, text)
 	testkit.Eventually(t, "the Role works", func() bool {
 		l, err := client.Mutex("a").TryLock(testkit.Context(t))
 		if err != nil {
@@ -118,6 +83,7 @@ func TestManifest(t *testing.T) {
 	if _, err := testkit.ClientOn(t, elsewhere).Mutex("a").TryLock(testkit.Context(t)); !errors.Is(err, driver.ErrRefused) {
 		t.Errorf("in another namespace: %v", err)
 	}
+	c.manifests(t, text, objects)
 }
 
 // Without the right to watch a waiter asks once a second.
@@ -126,15 +92,7 @@ func TestWithoutWatch(t *testing.T) {
 	t.Parallel()
 	const ns = "unwatched"
 	c.namespace(t, ns)
-	token := c.serviceAccount(t, "blind")
-	const roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/" + ns
-	c.ask(t, http.MethodPost, roles+"/roles", object{"metadata": object{"name": "blind"}, "rules": []any{object{
-		"apiGroups": []string{"coordination.k8s.io"}, "resources": []string{"leases"}, "verbs": []string{"get", "list", "create", "update"},
-	}}})
-	c.ask(t, http.MethodPost, roles+"/rolebindings", object{
-		"metadata": object{"name": "blind"}, "roleRef": object{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "blind"},
-		"subjects": []any{object{"kind": "ServiceAccount", "namespace": "default", "name": "blind"}},
-	})
+	token := c.withRights(t, ns, "blind", []string{"get", "list", "create", "update"})
 	n := &counter{seen: map[string]int{}}
 	client := c.client(t, ns, func(r *restConfig) { r.BearerToken = token }, between(n.note))
 	testkit.WantFinding(t, testkit.Findings(t, client.Backend()), "rights", driver.Bad, "no right to watch, delete")

@@ -36,9 +36,13 @@ func conformanceServer(t *testing.T) string {
 
 func conform(t *testing.T, storeURL string, atOnce int) {
 	drivertest.Run(t, withPrograms(storeURL, drivertest.Harness{
-		Open:   func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
-		URL:    storeURL,
-		TTL:    2 * time.Second, // a commit may take a while on a machine with other work
-		AtOnce: atOnce,
+		Open:    func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
+		URL:     storeURL,
+		TTL:     2 * time.Second, // a commit may take a while on a machine with other work
+		AtOnce:  atOnce,
+		Counted: testkit.Counted(storeURL),
+		// An observer looks every half second, and more often at first. A waiter of a busy machine
+		// asks again: the server has ended its wait.
+		Idle: drivertest.Idle{Waiter: 72, Observer: 72},
 	}))
 }

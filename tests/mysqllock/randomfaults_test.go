@@ -55,7 +55,7 @@ func turn(ctx context.Context, rec *history.Recorder, c *hasp.Client, who, name 
 		return false
 	}
 	a.Granted(l.Token(), 0)
-	stop := a.Watch(l.Held, l.Lost(), time.Millisecond)
+	stop := a.Watch(l.Held, l.Context().Done(), time.Millisecond)
 	hold := rand.N(5 * time.Millisecond)
 	if rand.N(6) == 0 {
 		hold = 30 * time.Millisecond // getlock then records the holder

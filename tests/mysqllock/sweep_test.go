@@ -77,7 +77,7 @@ func TestSweepsAmongLocks(t *testing.T) {
 				sqlkit.Exec(t, db, fmt.Sprintf("UPDATE %s%s SET seq = seq - 7200000000", prefix, tokens))
 				ageing.Unlock()
 				despiteDeadlocks(t, db, fmt.Sprintf("UPDATE %sstore SET swept = '1970-01-01'", prefix))
-				despiteDeadlocks(t, db, fmt.Sprintf("CALL %ssweep_1(3600000000)", prefix))
+				despiteDeadlocks(t, db, fmt.Sprintf("CALL %ssweep_2(3600000000)", prefix))
 			}
 			cancel()
 			crew.Wait()

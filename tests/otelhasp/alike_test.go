@@ -79,7 +79,7 @@ func everything(t *testing.T, c *hasp.Client, store *hasptest.Store) (stop func(
 	if err := acquire(short, c, "users/4"); err == nil {
 		t.Fatal("got a lock from a store that does not answer")
 	}
-	<-expired.Lost()
+	<-expired.Context().Done()
 	heal()
 	time.Sleep(time.Minute)
 	lock("orders/1")

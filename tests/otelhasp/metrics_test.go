@@ -108,7 +108,7 @@ func TestMargin(t *testing.T) {
 		if late := margin(t, reader); late <= 0 || late >= full {
 			t.Errorf("a failed renewal leaves %g s of %g", late, full)
 		}
-		<-l.Lost()
+		<-l.Context().Done()
 		synctest.Wait()
 		expect(t, reader, `
 hasp.held{store=mem://} 0

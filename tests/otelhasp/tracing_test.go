@@ -24,10 +24,15 @@ import (
 // traced is a client whose spans are kept, and a tracer for spans of the caller's own.
 func traced(t *testing.T, s *hasptest.Store, o otelhasp.Options) (*hasp.Client, *tracetest.SpanRecorder, trace.Tracer) {
 	t.Helper()
-	spans := tracetest.NewSpanRecorder()
-	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
+	spans, provider := recorded()
 	o.Provider = provider
 	return testkit.ClientOn(t, s.Backend(), otelhasp.New(o).Options()...), spans, provider.Tracer("test")
+}
+
+// recorded is a provider whose spans are kept.
+func recorded() (*tracetest.SpanRecorder, trace.TracerProvider) {
+	spans := tracetest.NewSpanRecorder()
+	return spans, sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
 }
 
 func events(s sdk.ReadOnlySpan) (names []string) {

@@ -24,17 +24,19 @@ func TestMain(m *testing.M) {
 	drivertest.Main(m)
 }
 
-func conform(t *testing.T, storeURL string) {
+func conform(t *testing.T, storeURL string, idle drivertest.Idle) {
 	drivertest.Run(t, withPrograms(storeURL, 64, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
-		URL:  storeURL,
-		TTL:  T,
+		Open:    func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
+		URL:     storeURL,
+		TTL:     T,
+		Counted: testkit.Counted(storeURL),
+		Idle:    idle,
 	}))
 }
 
 func TestConformance(t *testing.T) {
 	_, storeURL := conformanceServer(t)
-	conform(t, storeURL)
+	conform(t, storeURL, drivertest.Idle{})
 }
 
 // Side by side, but beside nothing else: what else there is to run in parallel waits until
@@ -77,19 +79,24 @@ func TestConformanceAdvisory(t *testing.T) {
 	testtier.Long(t)
 	storeURL := sqlkit.PostgresStore(t, "strategy=advisory")
 	drivertest.Run(t, withPrograms(storeURL, 32, drivertest.Harness{
-		Open:   func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
-		URL:    storeURL,
-		TTL:    T,
-		AtOnce: 100,
+		Open:    func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
+		URL:     storeURL,
+		TTL:     T,
+		AtOnce:  100,
+		Counted: testkit.Counted(storeURL),
 	}))
 }
+
+// polls is for connections on which no notification arrives: the first waiter asks ten times a
+// second (Options.Poll), in up to four packets.
+var polls = drivertest.Idle{Waiter: 4*10*int64(3*T/time.Second) + 36}
 
 // A pool that hands its connections out for the time of a transaction: no notifications, no
 // prepared statements, no settings of ours.
 func conformTransactionPooler(t *testing.T, server *backends.Postgres) {
 	b := backends.StartPgBouncer(t, server, "transaction")
 	t.Parallel()
-	conform(t, sqlkit.With(strings.Replace(b.URL(), "postgres@", "", 1), "prefix=transaction_"))
+	conform(t, sqlkit.With(strings.Replace(b.URL(), "postgres@", "", 1), "prefix=transaction_"), polls)
 }
 
 func conformSessionPooler(t *testing.T, server *backends.Postgres) {
@@ -97,13 +104,14 @@ func conformSessionPooler(t *testing.T, server *backends.Postgres) {
 	// Each of the suite's many connections keeps one of the pool's.
 	sqlkit.Postgres(t, strings.Replace(b.URL(), "/postgres?", "/pgbouncer?default_query_exec_mode=simple_protocol&", 1), "SET default_pool_size = 400")
 	t.Parallel()
-	conform(t, sqlkit.With(strings.Replace(b.URL(), "postgres@", "", 1), "prefix=session_"))
+	conform(t, sqlkit.With(strings.Replace(b.URL(), "postgres@", "", 1), "prefix=session_"), drivertest.Idle{})
 }
 
 func conformDB(t *testing.T, server *backends.Postgres) {
 	t.Parallel()
 	drivertest.Run(t, drivertest.Harness{
-		TTL: T,
+		TTL:  T,
+		Idle: drivertest.Idle{Waiter: 400}, // asks every 20 ms, see below
 		Open: func(t testing.TB) driver.Backend {
 			cfg, err := pgx.ParseConfig(server.URL())
 			if err != nil {

@@ -174,12 +174,12 @@ func TestHandOnAfterRestart(t *testing.T) {
 				}
 				return err
 			})
-			mark := map[string]string{"queue": "hasp:mark2"}[strategy]
+			mark := map[string]string{"queue": "hasp:mark"}[strategy]
 			if mark == "" {
-				mark = "hasp:lock:mark2"
+				mark = "hasp:lock:mark"
 			}
-			if reign, _, _ := strings.Cut(strings.Fields(do(t, server, "GET", mark))[2], "/"); !strings.Contains(do(t, server, "INFO", "replication"), "master_replid:"+reign) {
-				t.Errorf("the mark is still of another process: %q", do(t, server, "GET", mark))
+			if reign := do(t, server, "HGET", mark, "reign"); reign == "" || !strings.Contains(do(t, server, "INFO", "replication"), "master_replid:"+reign) {
+				t.Errorf("the mark is still of another process: %q", reign)
 			}
 		})
 	}

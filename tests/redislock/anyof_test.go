@@ -137,7 +137,7 @@ func takeIDs(tb testing.TB, url string, clients, slots int) time.Duration {
 				tb.Error(err)
 				return
 			}
-			taken[l.Slot()].Add(1)
+			taken[l.Number].Add(1)
 		})
 	}
 	began := time.Now()

@@ -18,7 +18,7 @@ import (
 // inScripts are the commands that scripts use.
 const inScripts = "time|get|set|del|exists|pttl|pexpire|pexpireat|hget|hmget|hset|hdel|hgetall|publish|zadd|zrem|zpopmin|zrange"
 
-// The commands within the scripts are what a lock costs the server: docs/backends/redis.md has
+// The commands within the scripts are what a lock costs the server: docs/internals/redis.md has
 // their numbers. Sessions without the core make no other requests.
 func TestCommandsInScripts(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"bufio"
+	"context"
 	"net"
 	"regexp"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/backends"
 	"github.com/hasplock/hasp/internal/testkit"
 )
@@ -59,6 +61,57 @@ func TestSetNXFormat(t *testing.T) {
 	testkit.Lost(t, l, hasp.ReasonDenied)
 	if do(t, server, "GET", "orders") != "other" {
 		t.Error("the other's key was touched")
+	}
+}
+
+// A lock whose key never expires is held until its holder gives it back: a try, a wait and a listing
+// say so, and the doctor. The controls are keys with an expiry, and the lock of a client that lives,
+// whose next renewal sets one again.
+func TestLockThatNeverExpires(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	const says = "never expires"
+	for strategy, put := range map[string][]string{"setnx": {"SET", "setnx", "kfj3Hd9="}, "redisson": {"HSET", "redisson", javaHolder, "1"}} {
+		t.Run(strategy, func(t *testing.T) {
+			storeURL := server.URL() + "?strategy=" + strategy
+			c := client(t, storeURL)
+			l := testkit.Lock(t, c, strategy)
+			do(t, server, "PERSIST", strategy)
+			testkit.WantFinding(t, findings(t, storeURL), "expiry", driver.Warn, says)
+			testkit.Eventually(t, "an expiry", func() bool { return do(t, server, "PTTL", strategy) != "-1" })
+			must(t, l.Release(t.Context()))
+
+			do(t, server, put...)
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, waited := c.Mutex(strategy).Lock(ctx)
+			_, tried := c.Mutex(strategy).TryLock(t.Context())
+			q, err := c.Inspect(t.Context(), strategy)
+			if err != nil || len(q.Holders) != 1 {
+				t.Fatalf("%+v, %v", q, err)
+			}
+			for what, text := range map[string]string{"a wait": waited.Error(), "a try": tried.Error(), "a listing": q.Holders[0].Owner.String()} {
+				if !strings.Contains(text, put[2]) || !strings.Contains(text, says) {
+					t.Errorf("%s says: %s", what, text)
+				}
+			}
+			testkit.WantFinding(t, findings(t, storeURL), "expiry", driver.Warn, says)
+
+			do(t, server, "PEXPIRE", strategy, "3600000")
+			if _, err := c.Mutex(strategy).TryLock(t.Context()); err == nil || strings.Contains(err.Error(), says) {
+				t.Errorf("of a key with an expiry: %v", err)
+			}
+			if f, found := findings(t, storeURL)["expiry"]; found {
+				t.Errorf("of a key with an expiry: %+v", f)
+			}
+			do(t, server, "DEL", strategy)
+			died := strategy + "-died"
+			held(t, storeURL, died, time.Hour)
+			do(t, server, "PERSIST", died)
+			if _, err := c.Mutex(died).TryLock(t.Context()); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("of a client's key that renews no more: %v", err)
+			}
+		})
 	}
 }
 

@@ -54,7 +54,7 @@ func TestDoctor(t *testing.T) {
 func TestEvictionIsWarned(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
-	for _, strategy := range []string{"queue", "setnx"} {
+	for _, strategy := range []string{"queue", "setnx", "redisson"} {
 		for _, policy := range []string{"noeviction", "allkeys-lru"} {
 			do(t, server, "CONFIG", "SET", "maxmemory-policy", policy)
 			do(t, server, "CONFIG", "SET", "maxmemory", "100mb")
@@ -88,7 +88,7 @@ func TestDoctorReplication(t *testing.T) {
 	t.Parallel()
 	set := noFailover(t, backends.StartRedisSentinel(t))
 	_, err := hasp.Open(t.Context(), set.Replica.URL())
-	if !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "is a replica") {
+	if !errors.Is(err, hasp.ErrInvalid) || !strings.Contains(err.Error(), "is a replica") {
 		t.Errorf("open of a replica: %v", err)
 	}
 	// A client of one's own is taken as it is; the doctor then says what is wrong with it.

@@ -28,7 +28,6 @@ func TestErrorNamesTheOtherFormat(t *testing.T) {
 	}{
 		{"queue", rlock, []string{"Redisson", "strategy=redisson"}},
 		{"queue", []string{"SET", "kfj3Hd9akfj3Hd9akfj3Hw=="}, []string{"redsync", "strategy=setnx"}},
-		{"queue", []string{"HSET", "hasp1", "1700000000000000 0"}, []string{"older hasp", "one version"}},
 		{"queue", []string{"HSET", "hasp2", "1700000000000000"}, []string{"damaged", "remove it"}},
 		{"queue", []string{"HSET", "hasp2", "1700000000000000 0 1 2", "one", "x"}, []string{"damaged", "remove it"}},
 		{"setnx", rlock, []string{"Redisson", "strategy=redisson"}},

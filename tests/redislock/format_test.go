@@ -35,7 +35,7 @@ func wantFields(t *testing.T, when string, got map[string]string, want map[strin
 	}
 }
 
-// The format of docs/backends/redis.md, and when a name changes from one form to the other.
+// The format of docs/internals/redis.md, and when a name changes from one form to the other.
 func TestQueueFormat(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})

@@ -47,7 +47,7 @@ func TestRightToInfoOnAnEmptiedServer(t *testing.T) {
 	do(t, server, "ACL", "SETUSER", "noinfo", "on", ">secret", "~*", "&*", "+@all", "-info")
 	may := client(t, server.URL())
 	mayNot := client(t, fmt.Sprintf("redis://noinfo:secret@%s", server.Addr))
-	if _, err := mayNot.Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
+	if _, err := mayNot.Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrQuarantine) {
 		t.Errorf("a server whose start is unknown: %v", err)
 	}
 	testkit.Release(t, testkit.Lock(t, may, "a"))

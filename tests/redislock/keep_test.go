@@ -160,11 +160,11 @@ func TestEndlessTTL(t *testing.T) {
 	server := backends.SharedRedis(t)
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
 		c := client(t, server.URL()+"?strategy="+strategy, hasp.WithTTL(11*365*24*time.Hour))
-		if _, err := c.Mutex("endless").Lock(t.Context()); !errors.Is(err, hasp.ErrInvalidOption) {
+		if _, err := c.Mutex("endless").Lock(t.Context()); !errors.Is(err, hasp.ErrInvalid) {
 			t.Errorf("%s: %v", strategy, err)
 		}
 	}
-	if _, err := hasp.Open(t.Context(), server.URL()+"?retention=100000h"); !errors.Is(err, hasp.ErrInvalidOption) {
+	if _, err := hasp.Open(t.Context(), server.URL()+"?retention=100000h"); !errors.Is(err, hasp.ErrInvalid) {
 		t.Errorf("a retention of more than ten years: %v", err)
 	}
 }

@@ -134,7 +134,7 @@ func TestSlotMovesMarksApart(t *testing.T) {
 				kept = append(kept, testkit.Lock(t, c, name))
 			}
 			m := move(t, cluster, "a")
-			moves := func(key string) bool { return strings.Contains(key, "mark2:{") == (first == "marks") }
+			moves := func(key string) bool { return strings.Contains(key, "mark:{") == (first == "marks") }
 			if n := m.some(t, moves); n < 2 {
 				t.Fatalf("%d keys have moved", n)
 			}

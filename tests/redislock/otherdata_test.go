@@ -1,7 +1,6 @@
 package redislock_test
 
 import (
-	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -50,8 +49,9 @@ func forgetTheWord(t *testing.T, server *backends.Redis) {
 	do(t, server, "EVAL", "for db = 0, 1 do redis.call('SELECT', db) redis.call('DEL', 'hasp:new') end", "0")
 }
 
-// One process of a server is given other data by hand, and these have a mark: another
-// database takes the place of this one (SWAPDB), or a dump is restored.
+// One process of a server is given other data by hand, and these have a mark: another database takes
+// the place of this one (SWAPDB), or a dump is restored. A client that was told later than they know
+// says so. The dump is older than the present period, or than a TTL that is longer than those before.
 func TestOtherData(t *testing.T) {
 	t.Parallel()
 	restore := func(t *testing.T, server *backends.Redis) (change func()) {
@@ -63,43 +63,56 @@ func TestOtherData(t *testing.T) {
 		do(t, server, "EVAL", dump, "0")
 		return func() { do(t, server, "EVAL", load, "0") }
 	}
-	for _, strategy := range []string{"queue", "setnx", "redisson"} {
+	for _, strategy := range strategies {
 		for _, quarantine := range []string{"on", "off"} {
 			parameters := "?strategy=" + strategy + "&quarantine=" + quarantine
-			for _, known := range []bool{true, false} {
-				who := map[bool]string{true: "a client that was told the mark", false: "a new client"}[known]
-				t.Run("SWAPDB/"+strategy+"/"+quarantine+"/"+who, func(t *testing.T) {
+			for what, prepare := range map[string]func(t *testing.T, server *backends.Redis) (change func()){
+				"SWAPDB": func(t *testing.T, server *backends.Redis) (change func()) {
+					testkit.Release(t, testkit.Lock(t, client(t, server.URL()+"/1"+parameters), "a")) // the other database has a mark
+					return func() { do(t, server, "SWAPDB", "0", "1") }
+				},
+				"RESTORE of a period before": func(t *testing.T, server *backends.Redis) (change func()) {
+					change = restore(t, server)
+					if quarantine == "on" {
+						ago(t, server, strategy, 2*calm)
+						testkit.Release(t, testkit.Lock(t, client(t, server.URL()+parameters), "d")) // begins another
+					}
+					return change
+				},
+				"RESTORE of shorter TTLs": func(t *testing.T, server *backends.Redis) (change func()) {
+					change = restore(t, server)
+					testkit.Release(t, testkit.Lock(t, client(t, server.URL()+parameters, hasp.WithTTL(2*calm)), "d"))
+					return change
+				},
+			} {
+				t.Run(what+"/"+strategy+"/"+quarantine, func(t *testing.T) {
 					t.Parallel()
 					server := backends.StartRedis(t, backends.RedisOptions{})
 					first, second := client(t, server.URL()+parameters), client(t, server.URL()+parameters)
-					other := client(t, server.URL()+"/1"+parameters)
-					testkit.Release(t, testkit.Lock(t, other, "a")) // the other database has a mark
-					if known {
-						testkit.Release(t, testkit.Lock(t, second, "a"))
-					}
-					notTwo(t, first, second, quarantine, func() { do(t, server, "SWAPDB", "0", "1") })
+					testkit.Release(t, testkit.Lock(t, second, "c"))
+					change := prepare(t, server)
+					testkit.Release(t, testkit.Lock(t, second, "c"))
+					notTwo(t, first, second, quarantine, change)
 					// Nor does the server close for each client that comes.
 					for _, c := range []*hasp.Client{first, client(t, server.URL()+parameters)} {
 						wantTry(t, c, "b", nil)
 					}
 				})
-				if !known {
-					continue // RESTORE of a mark
-				}
-				t.Run("RESTORE/"+strategy+"/"+quarantine, func(t *testing.T) {
-					t.Parallel()
-					server := backends.StartRedis(t, backends.RedisOptions{})
-					short := client(t, server.URL()+parameters, hasp.WithTTL(calm/2))
-					first, second := client(t, server.URL()+parameters), client(t, server.URL()+parameters)
-					testkit.Release(t, testkit.Lock(t, short, "a")) // makes the mark that is in the dump
-					change := restore(t, server)
-					testkit.Release(t, testkit.Lock(t, first, "b")) // its TTL is noted in a later one
-					testkit.Release(t, testkit.Lock(t, second, "c"))
-					notTwo(t, first, second, quarantine, change)
-				})
 			}
 		}
 	}
+}
+
+// A SWAPDB of other databases, whose counter is reset later, closes this one for no client.
+func TestSwapElsewhere(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	do(t, server, "SWAPDB", "1", "2")
+	told := client(t, server.URL())
+	testkit.Release(t, testkit.Lock(t, told, "a"))
+	do(t, server, "CONFIG", "RESETSTAT")
+	wantTry(t, told, "a", nil)
+	wantTry(t, client(t, server.URL()), "a", nil)
 }
 
 // The address of a server leads to another one from now on, which has been up for longer than a
@@ -109,7 +122,7 @@ func TestOtherServer(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"queue", "setnx", "redisson"} {
 		for _, quarantine := range []string{"on", "off"} {
-			for _, other := range []string{"empty", "in use", "a copy"} {
+			for _, other := range []string{"empty", "in use", "a copy", "a copy in use", "behind"} {
 				t.Run(strategy+"/"+quarantine+"/"+other, func(t *testing.T) {
 					t.Parallel()
 					const ttl = calm / 2
@@ -120,15 +133,26 @@ func TestOtherServer(t *testing.T) {
 					first, second := client(t, storeURL, hasp.WithTTL(ttl)), client(t, storeURL, hasp.WithTTL(ttl))
 					testkit.Release(t, testkit.Lock(t, second, "a"))
 					switch other {
-					case "in use":
+					case "in use", "behind":
 						testkit.Release(t, testkit.Lock(t, client(t, server.URL()+parameters, hasp.WithTTL(ttl)), "a"))
-					case "a copy": // which was made a master some time ago
+					case "a copy", "a copy in use": // which was made a master some time ago
+						if quarantine == "on" {
+							for range 2 { // all periods look alike since then
+								ago(t, old, strategy, calm)
+								testkit.Release(t, testkit.Lock(t, client(t, old.URL()+parameters, hasp.WithTTL(ttl)), "a"))
+							}
+						}
 						follow(t, server, old)
 						do(t, server, "REPLICAOF", "NO", "ONE")
-						testkit.Release(t, testkit.LockDespiteErrors(t, client(t, server.URL()+parameters, hasp.WithTTL(ttl)), "a"))
+						if other == "a copy in use" {
+							testkit.UseDespiteErrors(t, client(t, server.URL()+parameters, hasp.WithTTL(ttl)), "a")
+						}
 					}
 					forgetTheWord(t, server)
 					upFor(t, server, ttl)
+					if other == "behind" && quarantine == "on" { // its clock
+						ago(t, old, strategy, -time.Hour)
+					}
 					testkit.Release(t, testkit.Lock(t, second, "a"))
 					notTwo(t, first, second, quarantine, func() {
 						must(t, address.Redirect(server.Addr))
@@ -140,26 +164,27 @@ func TestOtherServer(t *testing.T) {
 	}
 }
 
-// A client that was told of an earlier mark closes the server once, and not for each of its kind:
-// nor does a client that has been idle since before a restart without data, after others have
-// waited for that.
-func TestIdleClientsCloseOnce(t *testing.T) {
+// One loss closes once, also if clients knew different data before it: three are told of data that FLUSHALL removes
+// then, one after the other, and come back when another client has waited for the last loss.
+func TestOneLossClosesOnce(t *testing.T) {
 	t.Parallel()
-	server := backends.StartRedis(t, backends.RedisOptions{})
-	var idle []*hasp.Client
-	for range 3 {
-		c := client(t, server.URL(), hasp.WithTTL(T))
-		testkit.UseDespiteErrors(t, c, "a")
-		idle = append(idle, c)
-	}
-	do(t, server, "FLUSHALL")
-	fresh := client(t, server.URL(), hasp.WithTTL(T))
-	testkit.UseDespiteErrors(t, fresh, "a") // makes a mark, and knew none
-	if _, err := idle[0].Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
-		t.Errorf("the first that was told of the earlier mark: %v", err)
-	}
-	testkit.UseDespiteErrors(t, idle[0], "a")
-	for _, c := range append(idle[1:], fresh) {
-		wantTry(t, c, "a", nil)
+	for _, strategy := range strategies {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			server := backends.StartRedis(t, backends.RedisOptions{})
+			var idle []*hasp.Client
+			for range 3 {
+				c := client(t, server.URL()+"?strategy="+strategy, hasp.WithTTL(T))
+				testkit.UseDespiteErrors(t, c, "a")
+				idle = append(idle, c)
+				do(t, server, "FLUSHALL")
+			}
+			fresh := client(t, server.URL()+"?strategy="+strategy, hasp.WithTTL(T))
+			wantTry(t, fresh, "a", hasp.ErrQuarantine)
+			testkit.UseDespiteErrors(t, fresh, "a")
+			for _, c := range append(idle, fresh) {
+				wantTry(t, c, "a", nil)
+			}
+		})
 	}
 }

@@ -45,7 +45,7 @@ func TestProducts(t *testing.T) {
 			storeURL := "redis://" + addr + "?strategy=" + strategy
 			opened, err := hasp.Open(t.Context(), storeURL)
 			if c.refused {
-				if !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), addr) {
+				if !errors.Is(err, hasp.ErrInvalid) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), addr) {
 					t.Errorf("%s: %v", c.planted, err)
 				}
 				continue
@@ -82,7 +82,7 @@ func TestOpenWithoutInfo(t *testing.T) {
 		t.Error(err)
 	}
 	do(t, server, "REPLICAOF", "127.0.0.1", "1")
-	if err := open(); !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "replica") {
+	if err := open(); !errors.Is(err, hasp.ErrInvalid) || !strings.Contains(err.Error(), "replica") {
 		t.Errorf("a replica: %v", err)
 	}
 }

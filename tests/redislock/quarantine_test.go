@@ -85,7 +85,7 @@ func testQuarantineIsTold(t *testing.T, strategy string) {
 	must(t, testkit.Lock(t, c, "a").Release(t.Context()))
 	do(t, server, "FLUSHALL")
 	_, err := c.Mutex("a").TryLock(t.Context())
-	if busy := (*hasp.BusyError)(nil); !errors.As(err, &busy) || busy.Quarantine <= 0 || !strings.Contains(err.Error(), "may have forgotten locks") {
+	if busy := (*hasp.BusyError)(nil); !errors.As(err, &busy) || busy.Quarantine <= 0 || !errors.Is(err, hasp.ErrQuarantine) || errors.Is(err, hasp.ErrBusy) || !strings.Contains(err.Error(), "may have forgotten locks") {
 		t.Errorf("%v", err)
 	}
 	q, err := c.Inspect(t.Context(), "a")
@@ -117,7 +117,7 @@ func TestFirstWaiterInQuarantine(t *testing.T) {
 		q := inspect()
 		var leads error
 		testkit.Until(t, "an answer", func() error {
-			if _, leads = c.Election("a").Leader(t.Context()); errors.Is(leads, hasp.ErrNotHeld) {
+			if _, leads = c.Election("a").Leader(t.Context()); errors.Is(leads, hasp.ErrNotFound) {
 				return nil
 			}
 			return leads
@@ -125,7 +125,7 @@ func TestFirstWaiterInQuarantine(t *testing.T) {
 		if inspect().Quarantine == 0 { // it has ended meanwhile
 			break
 		}
-		if len(q.Holders) != 0 || len(q.Waiters) != 2 || q.Quarantine <= 0 || !errors.Is(leads, hasp.ErrNotHeld) {
+		if len(q.Holders) != 0 || len(q.Waiters) != 2 || q.Quarantine <= 0 || !errors.Is(leads, hasp.ErrNotFound) {
 			t.Fatalf("in quarantine: %+v; leader: %v", q, leads)
 		}
 	}
@@ -156,26 +156,26 @@ func TestQuarantineOfANewServer(t *testing.T) {
 		t.Errorf("the server runs for longer than a TTL: %v", err)
 	}
 	long := client(t, server.URL()+"?prefix=third:", hasp.WithTTL(10*time.Minute))
-	if _, err := long.Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrBusy) {
+	if _, err := long.Mutex("a").TryLock(t.Context()); !errors.Is(err, hasp.ErrQuarantine) {
 		t.Errorf("a lease of ten minutes may be forgotten: %v", err)
 	}
 }
 
-// The quarantine costs an acquisition one read of a key, and at most one of the replication's
-// state, in its script: a client has the latter compared once in some milliseconds.
+// The quarantine costs an acquisition one read of the mark, and one of the replication's state, in
+// its script, and no write.
 func TestQuarantineCosts(t *testing.T) {
 	t.Parallel()
 	server := backends.StartRedis(t, backends.RedisOptions{})
 	c := client(t, server.URL(), hasp.WithTTL(10*time.Minute)) // no renewal reads the mark meanwhile
 	testkit.Release(t, testkit.Lock(t, c, "a"))                // writes the mark, and is told of it
 	const pairs = 100
-	infos, gets, sets := server.Calls(t, "info"), server.Calls(t, "get"), server.Calls(t, "set")
+	infos, reads, writes := server.Calls(t, "info"), server.Calls(t, "hmget"), server.Calls(t, "hset")
 	for range pairs {
 		testkit.Release(t, testkit.Lock(t, c, "a"))
 	}
-	infos, gets, sets = server.Calls(t, "info")-infos, server.Calls(t, "get")-gets, server.Calls(t, "set")-sets
-	if infos > pairs+3 || gets != pairs || sets != 0 { // some are this test's own
-		t.Errorf("%d acquisitions asked %d times, read %d keys and wrote %d", pairs, infos, gets, sets)
+	infos, reads, writes = server.Calls(t, "info")-infos, server.Calls(t, "hmget")-reads, server.Calls(t, "hset")-writes
+	if infos > pairs+3 || reads != 3*pairs || writes != pairs { // some INFOs are this test's own; lock and release read and write the queue
+		t.Errorf("%d acquisitions asked %d times, read %d hashes and wrote %d", pairs, infos, reads, writes)
 	}
 }
 
@@ -233,6 +233,41 @@ func TestQuarantineKeepsOrder(t *testing.T) {
 				}
 				releaseOnDisk(t, l)
 			}
+		})
+	}
+}
+
+// A key of another program in the place of the mark is left alone: the server grants nothing, and the
+// doctor says why.
+func TestForeignMark(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	do(t, server, "SET", "hasp:mark", "x")
+	c := client(t, server.URL())
+	wantTry(t, c, "a", hasp.ErrQuarantine)
+	testkit.WantFinding(t, findings(t, server.URL()), "quarantine", driver.Bad, "hasp:mark")
+	if got := do(t, server, "GET", "hasp:mark"); got != "x" {
+		t.Errorf("it is %q now", got)
+	}
+	do(t, server, "DEL", "hasp:mark") // the cure that the doctor names
+	wantTry(t, c, "a", nil)
+}
+
+// A server with full memory cannot write the mark, and so grants nothing. A try is told the reason.
+func TestMarkInFullMemory(t *testing.T) {
+	for _, strategy := range strategies {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			server := backends.StartRedis(t, backends.RedisOptions{})
+			c := client(t, server.URL()+"?strategy="+strategy)
+			do(t, server, "RPUSH", "list", "x")
+			do(t, server, "CONFIG", "SET", "maxmemory", "1")
+			wantTry(t, c, "a", driver.ErrRefused)
+			if _, err := c.Mutex("a").TryLock(t.Context()); err == nil || !strings.Contains(err.Error(), "OOM") {
+				t.Errorf("%v", err)
+			}
+			do(t, server, "CONFIG", "SET", "maxmemory", "0")
+			wantTry(t, c, "a", nil)
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/driver"
@@ -54,5 +55,48 @@ func TestTokensEnd(t *testing.T) {
 			do(t, server, "DEL", c.key) // the cure that the error names
 			must(t, testkit.Lock(t, cl, "a").Release(t.Context()))
 		})
+	}
+}
+
+// S2: the first request after a quarantine finds waiters, which draw new tokens at their grant, and
+// fits beside them. Its own token is a later one.
+func TestTokensBesideGrantedWaiters(t *testing.T) {
+	t.Parallel()
+	server := backends.StartRedis(t, backends.RedisOptions{})
+	b := testkit.Open(t, server.URL())
+	s := session(t, b, calm/2)
+	permit := func() driver.Ticket {
+		r := testkit.Request("a")
+		r.Units, r.Capacity = 1, 3
+		return s.Ticket(r)
+	}
+	first := permit()
+	must(t, errors.Join(func() error { _, err := first.Enqueue(t.Context()); return err }(), first.Leave(t.Context())))
+	do(t, server, "FLUSHALL")
+	waiter := permit()
+	if v := enter(t, waiter); v.Held {
+		t.Fatalf("held in quarantine: %+v", v)
+	}
+	for { // renewed until shortly before the end: a renewal after it would grant
+		left, err := b.(driver.Quarantiner).Quarantine(t.Context(), "a")
+		must(t, err)
+		if left < calm/20 {
+			time.Sleep(left)
+			break
+		}
+		_, err = s.KeepAlive(t.Context())
+		must(t, err)
+		time.Sleep(calm / 50)
+	}
+	var tokens []uint64
+	for _, ticket := range []driver.Ticket{permit(), waiter, permit()} {
+		v := enter(t, ticket)
+		if !v.Held {
+			t.Fatalf("%+v", v)
+		}
+		tokens = append(tokens, v.Token)
+	}
+	if !(tokens[1] < tokens[0] && tokens[0] < tokens[2]) {
+		t.Errorf("the waiter has %d, the others %d and %d", tokens[1], tokens[0], tokens[2])
 	}
 }

@@ -28,8 +28,10 @@ func TestConformance(t *testing.T) {
 	nodes := five(t)
 	storeURL := urlOf(nodes)
 	drivertest.Run(t, withPrograms(nodes, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
-		URL:  storeURL,
-		TTL:  T,
+		Open:    func(t testing.TB) driver.Backend { return testkit.Open(t, storeURL) },
+		URL:     storeURL,
+		TTL:     T,
+		Idle:    drivertest.Idle{Holder: 5 * 36, Waiter: 5 * 36, Observer: 5 * 36}, // of five servers
+		Counted: testkit.Counted(storeURL),
 	}))
 }

@@ -40,7 +40,7 @@ func TestRefusedURLs(t *testing.T) {
 	} {
 		began := time.Now()
 		_, err := hasp.Open(t.Context(), storeURL)
-		if !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+		if !errors.Is(err, hasp.ErrInvalid) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v; want %s", storeURL, err, want)
 		}
 		if took := time.Since(began); took > testkit.Patience/4 {
@@ -75,7 +75,7 @@ func TestRefusedServers(t *testing.T) {
 		"a member of a cluster":              {cluster.Addrs()[0], "is a cluster"},
 	} {
 		_, err := hasp.Open(t.Context(), "redlock://"+nodes[0].Addr+","+nodes[1].Addr+","+c.addr)
-		if !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), c.want) {
+		if !errors.Is(err, hasp.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -159,7 +159,7 @@ func TestNodeTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Mutex("a").Lock(t.Context()); !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "a quarter of the TTL (3s)") {
+	if _, err := c.Mutex("a").Lock(t.Context()); !errors.Is(err, hasp.ErrInvalid) || !strings.Contains(err.Error(), "a quarter of the TTL (3s)") {
 		t.Errorf("lock: %v", err)
 	}
 }
@@ -182,7 +182,7 @@ func TestTLS(t *testing.T) {
 	together := joinFiles(t, ca)
 	c := client(t, u.String()+"?ca="+url.QueryEscape(together))
 	testkit.Release(t, testkit.Lock(t, c, "a"))
-	if strings.Contains(c.Backend().String(), "ana") {
+	if strings.Contains(c.Store(), "ana") {
 		t.Errorf("the store is called %s", c.Backend())
 	}
 }

@@ -31,7 +31,7 @@ func TestProductRefused(t *testing.T) {
 	}
 	c.Close()
 	addrs[0] = planted
-	if _, err := hasp.Open(t.Context(), "redlock://"+strings.Join(addrs, ",")); !errors.Is(err, hasp.ErrInvalidOption) || !strings.Contains(err.Error(), "active-replica") || !strings.Contains(err.Error(), planted) {
+	if _, err := hasp.Open(t.Context(), "redlock://"+strings.Join(addrs, ",")); !errors.Is(err, hasp.ErrInvalid) || !strings.Contains(err.Error(), "active-replica") || !strings.Contains(err.Error(), planted) {
 		t.Error(err)
 	}
 }

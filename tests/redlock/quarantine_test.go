@@ -26,7 +26,8 @@ func TestRestartedEmpty(t *testing.T) {
 		t.Run(fmt.Sprintf("remembers=%t/quarantine=%s", c.remembers, c.quarantine), func(t *testing.T) {
 			t.Parallel()
 			nodes := backends.StartRedisNodes(t, 5, backends.RedisOptions{AppendOnly: c.remembers, AppendFsync: "always"})
-			storeURL := urlOf(nodes) + "?node_timeout=500ms&quarantine=" + c.quarantine
+			const nodeTimeout = 500 * time.Millisecond
+			storeURL := fmt.Sprintf("%s?node_timeout=%s&quarantine=%s", urlOf(nodes), nodeTimeout, c.quarantine)
 			ttl := 15 * time.Second // a renewal would repair what is missing
 			if !c.remembers && c.quarantine == "off" {
 				ttl = time.Minute // nothing waits for its end, and three starts may take long
@@ -34,6 +35,9 @@ func TestRestartedEmpty(t *testing.T) {
 			first, second := client(t, storeURL, hasp.WithTTL(ttl)), client(t, storeURL)
 			each(t, nodes[3:], kill)
 			l := testkit.Lock(t, first, "a")
+			// A request of the first client may still wait for a dead server. It would arrive after
+			// the restart and be a vote for the first, which is right, and not what is tried here.
+			time.Sleep(nodeTimeout)
 			each(t, nodes[2:], restart)
 			other, err := second.Mutex("a").TryLock(t.Context())
 			busy := (*hasp.BusyError)(nil)
@@ -47,7 +51,7 @@ func TestRestartedEmpty(t *testing.T) {
 					t.Error(other.Err())
 				}
 				return
-			case !errors.Is(err, hasp.ErrBusy) || !c.remembers && !quarantined:
+			case c.remembers && !errors.Is(err, hasp.ErrBusy) || !c.remembers && !errors.Is(err, hasp.ErrQuarantine) || quarantined == c.remembers:
 				t.Errorf("second client: %v", err)
 			}
 			if c.remembers {
@@ -102,8 +106,8 @@ func TestServersForget(t *testing.T) {
 	testkit.Release(t, next)
 }
 
-// A rolling restart of servers that keep their files: each has its vote again a TTL after its
-// start, however late the first request comes. The control is a request with a TTL that is longer.
+// Servers that were started again with their files have no vote for a TTL from the first request on,
+// however late that comes. Then they have.
 func TestRestartLongAgo(t *testing.T) {
 	t.Parallel()
 	nodes := backends.StartRedisNodes(t, 3, backends.RedisOptions{AppendOnly: true, AppendFsync: "always"})
@@ -126,20 +130,24 @@ func TestRestartLongAgo(t *testing.T) {
 			if l, err = c.Mutex("a").TryLock(t.Context()); err == nil {
 				testkit.Release(t, l)
 			}
-			if errors.Is(err, hasp.ErrBusy) {
+			if errors.Is(err, hasp.ErrQuarantine) {
 				return nil
 			}
 			return err
 		})
 		return err
 	}
+	if err := try(client(t, urlOf(nodes), ttl)); !errors.Is(err, hasp.ErrQuarantine) {
+		t.Errorf("the mark is of another process: %v", err)
+	}
+	testkit.Release(t, testkit.LockDespiteErrors(t, client(t, urlOf(nodes), ttl), "a"))
 	for _, c := range []*hasp.Client{c, client(t, urlOf(nodes), ttl)} {
 		if err := try(c); err != nil {
 			t.Error(err)
 		}
 	}
 	each(t, nodes, restart)
-	if err := try(client(t, urlOf(nodes), hasp.WithTTL(10*time.Minute))); !errors.Is(err, hasp.ErrBusy) {
+	if err := try(client(t, urlOf(nodes), hasp.WithTTL(10*time.Minute))); !errors.Is(err, hasp.ErrQuarantine) {
 		t.Errorf("a lease of ten minutes may be forgotten: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -44,6 +45,7 @@ func TestForeignObjects(t *testing.T) {
 	testkit.Held(t, session.Ticket(testkit.Request("held")))
 	later := strings.Replace(string(caslock.Record{Name: "later", ID: "x", TTL: time.Minute, Nonce: "n"}.Encode()), `"hasp":1`, `"hasp":2`, 1)
 	texts := map[string]string{"readme": "hello", "later": later}
+	refusal := map[string]error{"readme": driver.ErrMismatch, "later": driver.ErrInvalid}
 	object := func(name, method, text string) string {
 		r, err := http.NewRequestWithContext(t.Context(), method, s.URL+"/locks/x/"+name, strings.NewReader(text))
 		if err != nil {
@@ -68,16 +70,40 @@ func TestForeignObjects(t *testing.T) {
 		names = append(names, name)
 		return true
 	})
-	if err != nil || !slices.Equal(names, []string{"held"}) {
+	if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "has format 2, of a newer hasp") || !slices.Equal(names, []string{"held"}) {
 		t.Errorf("listed are %q, %v", names, err)
 	}
 	for name, text := range texts {
-		if _, err := session.Ticket(testkit.Request(name)).Enqueue(t.Context()); !errors.Is(err, driver.ErrMismatch) {
+		if _, err := session.Ticket(testkit.Request(name)).Enqueue(t.Context()); !errors.Is(err, refusal[name]) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if now := object(name, http.MethodGet, ""); now != text {
 			t.Errorf("%s is %q now", name, now)
 		}
+	}
+}
+
+// What the probe keeps of a store. Another number there runs the probe anew, so each version of hasp
+// trusts its own probe alone; a change needs another number.
+func TestStoredProbe(t *testing.T) {
+	s := serve(t, nil)
+	open(t, s.url("x"))
+	probe := s.URL + "/locks/x/~PROBE"
+	r := testkit.Must[*http.Response](t)(http.Get(probe))
+	defer r.Body.Close()
+	text := string(testkit.Must[[]byte](t)(io.ReadAll(r.Body)))
+	testkit.SameFormat(t, "the probe", 2, []string{regexp.MustCompile(`"probe":"[a-z0-9]+"`).ReplaceAllString(text, `"probe":"NONCE"`)}, "4d00c5bb4af80883")
+	if strings.Count(text, `"passed":2`) != 1 {
+		t.Fatalf("no number in %s", text)
+	}
+	later := strings.Replace(text, `"passed":2`, `"passed":3`, 1)
+	put := testkit.Must[*http.Request](t)(http.NewRequestWithContext(t.Context(), http.MethodPut, probe, strings.NewReader(later)))
+	testkit.Must[*http.Response](t)(http.DefaultClient.Do(put)).Body.Close()
+	open(t, s.url("x"))
+	r = testkit.Must[*http.Response](t)(http.Get(probe))
+	defer r.Body.Close()
+	if text := string(testkit.Must[[]byte](t)(io.ReadAll(r.Body))); !strings.Contains(text, `"passed":2`) {
+		t.Errorf("the probe of another version was trusted: %s", text)
 	}
 }
 

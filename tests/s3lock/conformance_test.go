@@ -1,7 +1,9 @@
 package s3lock_test
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +19,7 @@ import (
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/drivertest"
 	"github.com/hasplock/hasp/drivertest/programs"
+	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/s3lock"
 )
@@ -85,10 +88,28 @@ func TestConformance(t *testing.T) {
 		names = 200 // a list reads each name that was ever used: a thousand are for the long tier
 	}
 	drivertest.Run(t, drivertest.Harness{
-		Open:     func(t testing.TB) driver.Backend { return open(t, url("a")) },
-		URL:      url("a"),
-		TTL:      s3lock.MinTTL,
-		Ops:      s.requests.Load,
+		Open: func(t testing.TB) driver.Backend { return open(t, url("a")) },
+		URL:  url("a"),
+		TTL:  s3lock.MinTTL,
+		Ops:  s.requests.Load,
+		Counted: func(t testing.TB) (driver.Backend, func() int64) {
+			n := testkit.Proxy(t, s.Listener.Addr().String())
+			return open(t, strings.Replace(url("a"), s.URL, "http://"+n.Addr(), 1)), faultnet.Network{n}.Sent
+		},
+		Gated: func(t testing.TB, gate func(context.Context, string) error) (driver.Backend, func() int64) {
+			s := serve(t, func(h http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					body, _ := io.ReadAll(r.Body) // else the end of the client is not seen
+					r.Body = io.NopCloser(bytes.NewReader(body))
+					if r.Method == http.MethodPut && gate(r.Context(), r.URL.Path) != nil {
+						w.WriteHeader(http.StatusBadGateway)
+						return
+					}
+					h.ServeHTTP(w, r)
+				})
+			})
+			return open(t, s.url("a")), s.requests.Load
+		},
 		Names:    names,
 		AtOnce:   128, // each renewal is a request: a thousand locks make 600 a second
 		Programs: programs.Harness{Other: func(t testing.TB) driver.Backend { return open(t, url("b")) }}.Run,

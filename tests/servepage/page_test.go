@@ -16,6 +16,7 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/internal/backends"
+	"github.com/hasplock/hasp/internal/faultnet"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/hasplock/hasp/internal/testtier"
 	_ "github.com/hasplock/hasp/redislock"
@@ -135,6 +136,32 @@ func TestLive(t *testing.T) {
 	sees(t, tab, "#detail", "It is free.")
 	do(t, tab, chromedp.KeyEvent(kb.Escape))
 	testkit.Eventually(t, "the name to be closed", func() bool { return get[bool](t, tab, `document.querySelector("#detail").hidden`) })
+}
+
+// The network to the server is silent and breaks no connection: the page does not say "Live" for
+// long, and is again when the network is.
+func TestSilentNetwork(t *testing.T) {
+	testtier.Long(t)
+	redis := backends.StartRedis(t, backends.RedisOptions{})
+	s := haspserve.New(t, redis.URL())
+	p, err := faultnet.New(t.Context(), s.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	tab := browser.Tab(t, 1200, 800)
+	do(t, tab, chromedp.Navigate("http://"+p.Addr()+"/"))
+	sees(t, tab, "#state", "Live")
+	time.Sleep(20 * time.Second) // the control: nothing happens in it
+	if text := get[string](t, tab, `document.querySelector("#state").innerText`); text != "Live" {
+		t.Errorf("in 20 idle seconds the page says %q", text)
+	}
+	p.Partition()
+	began := time.Now()
+	sees(t, tab, "#state", "Not connected")
+	t.Logf("seen after %s", time.Since(began))
+	p.Heal()
+	sees(t, tab, "#state", "Live")
 }
 
 // An operator asks a holder that listens, and takes the lock from one that does not, with a reason

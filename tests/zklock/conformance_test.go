@@ -63,10 +63,11 @@ func harness(t testing.TB, params string, servers ...*backends.ZooKeeper) driver
 	}
 	storeURL := urlOf(servers...) + "/drivertest" + params
 	return withPrograms(params, servers, drivertest.Harness{
-		Open: func(t testing.TB) driver.Backend { return openProxied(t, params, servers) },
-		URL:  storeURL,
-		Cut:  func(_ testing.TB, b driver.Backend) func() { return b.(interface{ cut() func() }).cut() },
-		TTL:  4 * time.Second, // eight ticks of the test servers
+		Open:    func(t testing.TB) driver.Backend { return openProxied(t, params, servers) },
+		URL:     storeURL,
+		Cut:     func(_ testing.TB, b driver.Backend) func() { return b.(interface{ cut() func() }).cut() },
+		Counted: testkit.Counted(storeURL),
+		TTL:     4 * time.Second, // eight ticks of the test servers
 		Ops: func() (n int64) {
 			for _, z := range servers {
 				n += received(t, z)

@@ -1,20 +1,25 @@
 // Package zkfence checks writes in ZooKeeper with a fencing token: the greatest token seen is the
 // data of one node for each lock name, and every multi-operation first checks that this node's
-// version is still the one that the writer has advanced to. That is one round trip, with one
-// operation more.
+// version is still the one that the writer has advanced to. That is one round trip, with two
+// operations more.
 //
 //	fence, err := zkfence.With(ctx, conn, lease, nil)
 //	...read, think...
 //	_, err = fence.Multi(ctx, &zk.SetDataRequest{Path: "/orders/42", Data: paid, Version: -1})
 //
-// The nodes are persistent and stay: one for each lock name. A fence that is removed begins again
-// at version 0, which an earlier holder may remember: remove one only when no such holder is left.
+// The nodes are persistent and stay: one for each lock name, with a child that is named after the
+// token which has made it. A fence that is removed begins again at version 0, which an earlier
+// holder may remember; the second operation checks that child, and so the holder is refused once
+// another token has made the fence anew. Before that a removed fence knows of no token: remove one
+// only when no earlier holder is left.
 package zkfence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -23,7 +28,7 @@ import (
 
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/fencing"
-	"github.com/hasplock/hasp/internal/retry"
+	"github.com/hasplock/hasp/fencing/retry"
 )
 
 // DefaultRoot is the node under which the fences are.
@@ -41,13 +46,26 @@ type Options struct {
 
 // Writer writes under one token. Its methods may be called at once from many goroutines.
 type Writer struct {
-	conn    *zk.Conn
-	root    string
-	path    string
-	acl     []zk.ACL
-	name    string
-	token   uint64
-	version atomic.Int32 // of the fence's node while it holds this token
+	conn  *zk.Conn
+	root  string
+	path  string
+	acl   []zk.ACL
+	name  string
+	token uint64
+	seen  atomic.Pointer[node] // the fence's node while it holds this token
+}
+
+// node is the fence's node as it was read: its version and, of all nodes that were ever at its path,
+// which it is: the name of its child.
+type node struct {
+	data    []byte
+	version int32
+	maker   string
+}
+
+// checks are the operations that fail unless the fence is that node at that version.
+func (w *Writer) checks(n *node) []any {
+	return []any{&zk.CheckVersionRequest{Path: w.path, Version: n.version}, &zk.CheckVersionRequest{Path: w.path + "/" + n.maker}}
 }
 
 // maxEncoded keeps names of a usual length readable; longer ones are hashed.
@@ -100,9 +118,10 @@ func (w *Writer) advance(ctx context.Context) error {
 
 func (w *Writer) step(ctx context.Context) (again bool, err error) {
 	text := strconv.FormatUint(w.token, 10)
-	data, version, err := w.read(ctx)
+	child := &zk.CreateRequest{Path: w.path + "/" + text, Acl: w.acl}
+	n, err := w.read(ctx)
 	if errors.Is(err, zk.ErrNoNode) {
-		_, err := call(ctx, func() (string, error) { return w.conn.Create(w.path, []byte(text), 0, w.acl) })
+		err := w.multi(ctx, &zk.CreateRequest{Path: w.path, Data: []byte(text), Acl: w.acl}, child)
 		switch {
 		case errors.Is(err, zk.ErrNodeExists):
 			return true, err
@@ -114,55 +133,66 @@ func (w *Writer) step(ctx context.Context) (again bool, err error) {
 		case err != nil:
 			return false, err
 		}
-		w.version.Store(0)
+		w.seen.Store(&node{maker: text})
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	seen, err := strconv.ParseUint(string(data), 10, 64)
+	seen, err := strconv.ParseUint(string(n.data), 10, 64)
 	if err != nil {
-		return false, fmt.Errorf("the node %s is no fence: it holds %q", w.path, data)
+		return false, fmt.Errorf("the node %s is no fence: it holds %q", w.path, n.data)
 	}
 	if err := fencing.Compare(w.name, w.token, seen); err != nil {
 		return false, err
 	}
+	if n.maker == "" { // somebody has made it by hand
+		err := w.multi(ctx, &zk.CheckVersionRequest{Path: w.path, Version: n.version}, child)
+		return err == nil || moved(err), cmp.Or(err, zk.ErrNoNode)
+	}
 	// A server's reads may be behind the state that the ensemble has agreed on; writes are not. So
 	// both next steps are writes, conditional on the version that was read.
-	now := version
-	if seen == w.token {
-		_, err = call(ctx, func() ([]zk.MultiResponse, error) {
-			return w.conn.Multi(&zk.CheckVersionRequest{Path: w.path, Version: version})
-		})
-	} else {
-		_, err = call(ctx, func() (*zk.Stat, error) { return w.conn.Set(w.path, []byte(text), version) })
-		now = version + 1 // with every write
+	ops := w.checks(n)
+	if seen != w.token {
+		ops = append(ops, &zk.SetDataRequest{Path: w.path, Data: []byte(text), Version: n.version})
+		n.version++ // with every write
 	}
-	if err != nil {
-		return errors.Is(err, zk.ErrBadVersion), err
+	if err := w.multi(ctx, ops...); err != nil {
+		return moved(err), err
 	}
-	w.version.Store(now)
+	w.seen.Store(n)
 	return false, nil
 }
 
+// moved reports an error that says that the fence is another than the one that was read.
+func moved(err error) bool {
+	return errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists)
+}
+
+func (w *Writer) multi(ctx context.Context, ops ...any) error {
+	_, err := call(ctx, func() ([]zk.MultiResponse, error) { return w.conn.Multi(ops...) })
+	return err
+}
+
 // read returns the fence after a sync: without it, after a refused version the server could return
-// the old fence again and again.
-func (w *Writer) read(ctx context.Context) (data []byte, version int32, err error) {
+// the old fence again and again. The child comes first: of a node that is made anew in between the
+// data are the new one's, the child is the old one's, and so the checks fail.
+func (w *Writer) read(ctx context.Context) (*node, error) {
 	if _, err := call(ctx, func() (string, error) { return w.conn.Sync(w.path) }); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	type node struct {
-		data    []byte
-		version int32
-	}
-	n, err := call(ctx, func() (node, error) {
+	return call(ctx, func() (*node, error) {
+		makers, _, err := w.conn.Children(w.path)
+		if err != nil {
+			return nil, err
+		}
 		data, stat, err := w.conn.Get(w.path)
 		if err != nil {
-			return node{}, err
+			return nil, err
 		}
-		return node{data, stat.Version}, nil
+		slices.Sort(makers) // two may have found none
+		return &node{data, stat.Version, strings.Join(makers[:min(len(makers), 1)], "")}, nil
 	})
-	return n.data, n.version, err
 }
 
 // makeRoot makes the nodes above the fence.
@@ -186,18 +216,18 @@ func (w *Writer) makeRoot(ctx context.Context) error {
 func (w *Writer) Multi(ctx context.Context, ops ...any) ([]zk.MultiResponse, error) {
 	var responses []zk.MultiResponse
 	err := retry.Do(ctx, retry.Tries, func() (bool, error) {
-		all := append([]any{&zk.CheckVersionRequest{Path: w.path, Version: w.version.Load()}}, ops...)
-		r, err := call(ctx, func() ([]zk.MultiResponse, error) { return w.conn.Multi(all...) })
-		if len(r) > 0 && r[0].Error != nil {
-			// The version has moved: by a greater token, which advance reports, or by another
-			// writer with this one. Nothing was written.
+		checks := w.checks(w.seen.Load())
+		r, err := call(ctx, func() ([]zk.MultiResponse, error) { return w.conn.Multi(append(checks, ops...)...) })
+		if len(r) >= len(checks) && (r[0].Error != nil || r[1].Error != nil) {
+			// The version has moved, or the fence was made anew: by a greater token, which advance
+			// reports, or by another writer with this one. Nothing was written.
 			if err := w.advance(ctx); err != nil {
 				return false, err
 			}
-			return true, r[0].Error
+			return true, cmp.Or(r[0].Error, r[1].Error)
 		}
-		if len(r) > 1 {
-			responses = r[1:]
+		if len(r) > len(checks) {
+			responses = r[len(checks):]
 		}
 		if err != nil {
 			err = w.about(err)

@@ -6,12 +6,15 @@ import (
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/adapters/internal/held"
 	_ "github.com/hasplock/hasp/filelock"
-	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // After a loss, the first Unlock gets the lost lease and not the one of its successor.
 func TestLostOneComesFirst(t *testing.T) {
-	c := testkit.Client(t, "file://"+t.TempDir()+"/locks")
+	c, err := hasp.Open(t.Context(), "file://"+t.TempDir()+"/locks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
 	var all held.Leases
 	if all.Take("a") != nil {
 		t.Error("a lease of nothing")
@@ -28,7 +31,7 @@ func TestLostOneComesFirst(t *testing.T) {
 	if err := c.Evict(t.Context(), "a", first.ID(), "test"); err != nil {
 		t.Fatal(err)
 	}
-	<-first.Lost()
+	<-first.Context().Done()
 	second := lock("a")
 	for i, want := range []*hasp.Lease{first, second, nil} {
 		if got := all.Take("a"); got != want {

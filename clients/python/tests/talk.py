@@ -1,6 +1,6 @@
 """Does what it is told on its standard input, line by line, and says what has come of it. For tests of the clients.
 
-lock NAME: "NAME held TOKEN" when it is. held NAME: "NAME true" or "NAME false". release NAME: "NAME released".
+lock NAME: "NAME held TOKEN" when it is. try NAME: the same, or "NAME busy", at once. held NAME: "NAME true" or "NAME false". release NAME: "NAME released".
 An error instead: "NAME error KIND: TEXT". What ends a thread of the client ends the program, with status 3.
 """
 
@@ -31,6 +31,11 @@ def run(what, name):
         if what == "lock":
             leases[name] = client.lock(name, timeout=30).acquire()
             say(name, "held %d" % leases[name].token)
+        elif what == "try":
+            lease = client.try_lock(name)
+            if lease:
+                leases[name] = lease
+            say(name, "held %d" % lease.token if lease else "busy")
         elif what == "held":
             say(name, "true" if leases[name].held() else "false")
         else:

@@ -13,7 +13,7 @@ ODD = [
     {"session": 1, "valid_ms": 1, "can": []}, {"session": "", "valid_ms": 1, "can": []}, {"session": "s", "valid_ms": 0, "can": []},
     {"session": "s", "valid_ms": 1, "can": "adopt"}, {"valid_ms": 1, "late": {}}, {"valid_ms": 1, "late": [1]}, {"valid_ms": 1, "late": [{"lock": 0, "valid_ms": 1}]},
     {"valid_ms": 1, "lost": [{}]}, {"valid_ms": 1, "lost": "1"}, {"state": "held"}, {"state": "held", "entry": 1}, {"state": "lost", "entry": "e"},
-    {"state": "held", "entry": "e", "token": 1.5}, {"state": "held", "entry": "e", "token": -1}, {"version": 1, "lost": [None]}, {"version": -1}, {"version": 1}, {"version": 1, "lost": None}, {"version": 1, "lost": [], "changed": None}, {"valid_ms": 1, "late": None}, {"state": "held", "entry": "e", "token": None}, {"version": 1, "changed": [[]]},
+    {"state": "busy", "quarantine_ms": "1"}, {"state": "busy", "quarantine_ms": -1}, {"state": "held", "entry": "e", "token": 1.5}, {"state": "held", "entry": "e", "token": -1}, {"version": 1, "lost": [None]}, {"version": -1}, {"version": 1}, {"version": 1, "lost": None}, {"version": 1, "lost": [], "changed": None}, {"valid_ms": 1, "late": None}, {"state": "held", "entry": "e", "token": None}, {"version": 1, "changed": [[]]},
     {"entries": None}, {"entries": [1]}, {"entries": [{"value": "Y"}]},
 ]  # fmt: skip
 
@@ -33,7 +33,8 @@ class Shapes(unittest.TestCase):
     def test_answers(self):
         self.assertEqual(_answers.alive({"valid_ms": 1500, "late": [{"lock": 2, "valid_ms": 10}], "lost": [{"lock": 3, "detail": "why"}]}), _answers.Alive(1.5, {2: 0.01}, {3: "why"}))
         self.assertEqual(_answers.entered({"state": "held", "entry": "e"}), _answers.Entered("held", 0, "e"))
-        self.assertEqual(_answers.entered({"state": "busy"}).state, "busy")
+        self.assertEqual(_answers.entered({"state": "busy"}), _answers.Entered("busy", 0, "", 0.0))
+        self.assertEqual(_answers.entered({"state": "busy", "quarantine_ms": 1500}).quarantine, 1.5)
         told = _answers.news({"version": 9, "lost": [], "changed": [{"lock": 3, "state": "held", "token": 41}, {"lock": 4, "state": "waiting"}], "draining": True})
         self.assertEqual(told, _answers.News(9, {}, {3: 41}, [4], True))
         self.assertEqual(_answers.published({"entries": [{"waits": True}, {"value": "YQ=="}]}), b"a")

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import sys
 import threading
 import unittest
 from unittest import mock
@@ -724,6 +725,139 @@ class Timing(unittest.TestCase):
                 self.assertEqual(self.client._session.leaving, {1})
                 self.assertTrue(self.client._clean_once(self.client._session))
                 self.assertEqual(self.server.asked[-1], ("DELETE", "/v1/locks/1"))
+
+    def test_several_are_adopted_at_once(self):
+        leases = [self.client.lock(str(i)).acquire() for i in range(8)]
+        request, together = self.server.request, threading.Barrier(4, timeout=10)
+
+        def waits_for_others(method, path, *args, **more):
+            if path.endswith("/adopt"):
+                together.wait()
+            return request(method, path, *args, **more)
+
+        with mock.patch.object(self.server, "request", side_effect=waits_for_others):
+            self.client._recover(leases[0]._session)
+        self.assertTrue(all(lease.held() for lease in leases))
+        self.assertEqual(len({lease._number for lease in leases}), 8)
+        self.assertEqual(self.client._session.leases, {lease._number: lease for lease in leases})
+
+    def test_loss_in_a_move_is_told_to_what_uses_the_client(self):
+        leases, released = [self.client.lock(str(i)).acquire() for i in range(3)], []
+
+        def release(_):
+            try:
+                leases[2].release()
+            except hasplock.LockLost:
+                pass
+            released.append(True)
+
+        leases[0].on_lost(release)
+        request = self.server.request
+
+        def loses_one(method, path, body=None, session="", **more):
+            if path.endswith("/adopt") and body["name"] == "0":
+                raise Refused("a proxy answers 403")
+            return request(method, path, body, session, **more)
+
+        with mock.patch.object(self.server, "request", side_effect=loses_one):
+            moves = threading.Thread(target=self.client._recover, args=(leases[0]._session,), daemon=True)
+            moves.start()
+            moves.join(60)
+        self.assertFalse(moves.is_alive())
+        self.assertEqual((released, leases[0].held(), leases[1].held(), leases[2].held()), ([True], False, True, False))
+
+    def test_client_that_is_closed_while_its_session_moves(self):
+        leases = [self.client.lock(str(i)).acquire() for i in range(20)]
+
+        def away(method, path, *args, **more):
+            if path.endswith("/adopt"):
+                self.client._closed = True
+                raise Unavailable("away")
+
+        with mock.patch.object(self.server, "request", side_effect=lambda *args, **more: away(*args, **more) or Server.request(self.server, *args, **more)):
+            self.client._recover(leases[0]._session)
+        self.assertFalse(any(lease.held() for lease in leases))
+
+    def test_block_that_another_thread_leaves(self):
+        lock = self.client.lock("a")
+        lease = lock.__enter__()
+        leaves = threading.Thread(target=lock.__exit__, args=(None, None, None))
+        leaves.start()
+        leaves.join()
+        self.assertFalse(lease.held())
+        self.assertEqual(self.server.asked[-1][0], "DELETE")
+
+    def test_each_thread_leaves_what_it_has_entered(self):
+        lock, inside, leave = self.client.read_lock("a"), threading.Barrier(3), threading.Event()
+
+        def stays():
+            with lock as lease:
+                inside.wait()
+                leave.wait()
+                self.still.append(lease.held())
+
+        self.still = []
+        threads = [threading.Thread(target=stays) for _ in range(2)]
+        for t in threads:
+            t.start()
+        with lock:
+            inside.wait()
+        leave.set()
+        for t in threads:
+            t.join()
+        self.assertEqual(self.still, [True, True])
+
+    def test_asyncio_block_that_another_task_leaves(self):
+        async def in_two_tasks():
+            client = hasplock.aio.Client()
+            client._sync = self.client
+            lock = client.lock("a")
+            lease = await asyncio.ensure_future(lock.__aenter__())
+            self.assertTrue(lease.held())
+            await asyncio.ensure_future(lock.__aexit__(None, None, None))
+            self.assertFalse(lease.held())
+            lost = await asyncio.ensure_future(lock.__aenter__())
+            lost._end("test")
+            with self.assertRaises(hasplock.LockLost):
+                await asyncio.ensure_future(lock.__aexit__(None, None, None))
+            self.assertFalse(lock._entered._all)
+
+        asyncio.run(in_two_tasks())
+        self.assertIn(("DELETE", "/v1/locks/1"), self.server.asked)
+
+    def test_quarantine_is_not_busy(self):
+        request = self.server.request
+
+        def quarantined(method, path, body=None, session="", **more):
+            if method != "PUT":
+                return request(method, path, body, session, **more)
+            return {"state": "busy" if body.get("no_wait") else "waiting", "entry": "e", "quarantine_ms": 7312}
+
+        with mock.patch.object(self.server, "request", side_effect=quarantined):
+            with self.assertRaises(hasplock.Quarantine) as raised:
+                self.client.try_lock("a")
+            self.assertAlmostEqual(raised.exception.seconds, 7.312)
+            self.assertNotIsInstance(raised.exception, hasplock.Busy)
+            with self.assertRaisesRegex(hasplock.Quarantine, "no holder of the lock 'a' is known.* another 7.3 s"):
+                self.client.lock("a", timeout=0).acquire()
+        self.assertEqual(self.server.asked[-1][0], "DELETE")  # the place is given up
+
+        def passes(*args, **more):  # the quarantine is over meanwhile: somebody else has it
+            answer = quarantined(*args, **more)
+            self.clock.time += 10
+            return answer
+
+        with mock.patch.object(self.server, "request", side_effect=passes), self.assertRaises(hasplock.Busy):
+            self.client.lock("a", timeout=0).acquire()
+
+    def test_program_without_arguments(self):
+        for argv in ([], [""], ["/usr/bin/job"]):
+            with self.subTest(argv), mock.patch("sys.argv", argv):
+                self.client.lock("a").acquire()
+                self.assertIn("job" if argv and argv[0] else "python", self.server.bodies[-1]["note"])
+        with mock.patch.object(sys, "argv", []):
+            del sys.argv
+            self.client.lock("a").acquire()
 
     def test_lock_without_a_token_is_adopted(self):
         request = self.server.request

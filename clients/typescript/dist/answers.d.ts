@@ -12,14 +12,16 @@ export interface Alive {
 }
 export interface Entered {
     state: "held" | "waiting" | "busy";
-    token: number;
+    token: bigint;
     entry: string;
+    /** Milliseconds: the store grants nothing for so long, and no holder is known. */
+    quarantine: number;
 }
 export interface News {
     version: number;
     lost: Map<number, string>;
     /** Numbers of locks that waited, and their tokens. */
-    held: Map<number, number>;
+    held: Map<number, bigint>;
     /** Those that the server waits for no longer. */
     waiting: number[];
     draining: boolean;

@@ -13,11 +13,12 @@ export function alive(answer) {
 export function entered(answer) {
     const a = object(answer);
     const state = text(a, "state");
+    const quarantine = a["quarantine_ms"] === undefined ? 0 : milliseconds(a, "quarantine_ms", 0);
     if (state === "busy")
-        return { state, token: 0, entry: "" };
+        return { state, token: 0n, entry: "", quarantine };
     if (state !== "held" && state !== "waiting")
         throw odd(`the state ${JSON.stringify(state)}`);
-    return { state, token: whole(a, "token", 0, true), entry: text(a, "entry") };
+    return { state, token: token(a), entry: text(a, "entry"), quarantine };
 }
 export function news(answer) {
     const a = object(answer);
@@ -25,7 +26,7 @@ export function news(answer) {
     for (const each of array(a, "changed", true).map(object)) {
         const number = whole(each, "lock", 1);
         if (each["state"] === "held")
-            made.held.set(number, whole(each, "token", 0, true));
+            made.held.set(number, token(each));
         else
             made.waiting.push(number);
     }
@@ -66,6 +67,11 @@ function whole(a, key, least, absent = false) {
     if (!Number.isSafeInteger(value) || value < least)
         throw odd(key);
     return value;
+}
+/** 0 if there is none. The transport reads as a BigInt what a number would round. */
+function token(a) {
+    const value = a["token"];
+    return typeof value === "bigint" ? value : BigInt(whole(a, "token", 0, true));
 }
 function milliseconds(a, key, least) {
     const value = a[key];

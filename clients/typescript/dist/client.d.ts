@@ -38,7 +38,7 @@ export declare class Client extends Keeper {
     election(name: string, value: string | Uint8Array, options?: LockOptions): Lock;
     /** lock(name).run(work). */
     withLock<T>(name: string, work: (lease: Lease) => Promise<T> | T, options?: LockOptions): Promise<T>;
-    /** The mutex if it is free at this moment. */
+    /** The mutex if it is free at this moment. Quarantine if no holder is known, and the store grants nothing yet. */
     tryLock(name: string, options?: LockOptions): Promise<Lease | undefined>;
     /** What the holder of a lock has published; undefined if there is no holder. */
     leader(name: string): Promise<Buffer | undefined>;

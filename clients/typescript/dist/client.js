@@ -2,7 +2,7 @@ import { hostname, userInfo } from "node:os";
 import { basename } from "node:path";
 import { orAborted } from "./abort.js";
 import * as answers from "./answers.js";
-import { Busy, Closed, Gone, LockLost, Refused, SessionGone, Unavailable } from "./errors.js";
+import { Busy, Closed, Gone, LockLost, Quarantine, Refused, SessionGone, Unavailable } from "./errors.js";
 import { newTransport } from "./http.js";
 import { Keeper, long } from "./keeper.js";
 import { Lease, Lock } from "./lease.js";
@@ -45,7 +45,7 @@ export class Client extends Keeper {
     withLock(name, work, options = {}) {
         return this.lock(name, options).run(work);
     }
-    /** The mutex if it is free at this moment. */
+    /** The mutex if it is free at this moment. Quarantine if no holder is known, and the store grants nothing yet. */
     async tryLock(name, options = {}) {
         return this.acquire({ ...this.#wants(name, options, {}), no_wait: true }, 0, options.signal);
     }
@@ -101,7 +101,7 @@ export class Client extends Keeper {
     #wants(name, options, more) {
         if (!name)
             throw new TypeError("a lock has a name");
-        const who = `${userInfo().username}@${hostname()} pid ${process.pid}`;
+        const who = `${user()}@${hostname()} pid ${process.pid}`;
         return { name, note: options.note || this.#note || `${basename(process.argv[1] ?? "node")} (${who})`, ...(options.ask ? { asks: options.ask } : {}), ...more };
     }
     // Acquisition.
@@ -140,8 +140,11 @@ export class Client extends Keeper {
                         throw e;
                     continue;
                 }
-                if (state === "busy")
+                if (state === "busy") {
+                    if (place.opens > 0)
+                        throw new Quarantine(wanted.name, place.opens - this.now());
                     return undefined;
+                }
                 if (state === "waiting")
                     await this.#await(place, end, signal);
                 if (place.news === "held") {
@@ -150,6 +153,8 @@ export class Client extends Keeper {
                         return lease;
                 }
                 else if (this.now() >= end) {
+                    if (place.opens > this.now())
+                        throw new Quarantine(wanted.name, place.opens - this.now());
                     throw new Busy(`the lock ${JSON.stringify(wanted.name)} is held by others, and ${timeout} ms are over`);
                 }
                 else if (place.news !== "gone" && this.current(place.session)) {
@@ -206,6 +211,7 @@ export class Client extends Keeper {
         if (place.news === "gone")
             throw new Gone("the place was lost"); // it has overtaken the answer
         place.entry = answer.entry;
+        place.opens = answer.quarantine && this.now() + answer.quarantine;
         if (answer.state === "held")
             place.hear("held", answer.token);
         return place.news === "held" ? "held" : answer.state;
@@ -309,5 +315,13 @@ export class Client extends Keeper {
     #drop(lease) {
         if (lease.session.leases.get(lease.number) === lease)
             lease.session.leases.delete(lease.number);
+    }
+}
+function user() {
+    try {
+        return userInfo().username;
+    }
+    catch {
+        return `uid ${process.getuid?.()}`; // it has no entry in the passwd file, as in OpenShift
     }
 }

@@ -9,6 +9,13 @@ export declare class LockLost extends HaspError {
 /** The lock is held by others, and the time to wait is over. */
 export declare class Busy extends HaspError {
 }
+/**
+ * No holder of the lock is known, but the store may have forgotten locks: it grants none for another `milliseconds`. It
+ * is not Busy: do not take it for another that does the work.
+ */
+export declare class Quarantine extends HaspError {
+    readonly milliseconds: number;
+}
 /** The server or the store refuses: a missing right, a limit, a name that is used by another kind of lock. */
 export declare class Refused extends HaspError {
 }

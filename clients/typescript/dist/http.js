@@ -21,7 +21,7 @@ export function newTransport(url, token, tls) {
     const who = `hasp serve at ${base.host}`;
     // ask sends a request, and returns the answer's head. ends has what gives the request up.
     function ask(method, path, o, ends) {
-        const body = o.body === undefined ? undefined : Buffer.from(JSON.stringify(o.body));
+        const body = o.body === undefined ? undefined : Buffer.from(encode(o.body));
         const headers = {};
         if (body)
             Object.assign(headers, { "Content-Type": "application/json", "Content-Length": body.length });
@@ -143,6 +143,16 @@ async function whole(r) {
         throw new Error("the answer was cut off");
     return Buffer.concat(parts).toString("utf8");
 }
+// Tokens have up to 63 bits, and JSON of JavaScript rounds beyond 53. Inside of a text there are no such keys: its quotes have
+// backslashes.
+const longToken = /"token"\s*:\s*(\d{16,})(?=\s*[,}])/g;
+const longSeq = /"seq":"(\d+)"/;
+function decode(text) {
+    return JSON.parse(text.replace(longToken, '"token":"$1"'), (key, value) => key === "token" && typeof value === "string" && /^\d{16,}$/.test(value) ? BigInt(value) : value);
+}
+function encode(body) {
+    return JSON.stringify(body, (_, value) => (typeof value === "bigint" ? String(value) : value)).replace(longSeq, '"seq":$1');
+}
 /** What was answered, as JSON; undefined is an answer without content, which has a status of its own: 204. */
 function answer(who, r, text) {
     const status = r.statusCode ?? 0;
@@ -150,7 +160,7 @@ function answer(who, r, text) {
         return undefined;
     let value = null;
     try {
-        value = JSON.parse(text);
+        value = decode(text);
     }
     catch {
         // below

@@ -1,13 +1,13 @@
 import type { Client, LockOptions } from "./client.js";
 /**
  * A held lock. token grows from one holder to the next: hand it to what is written to, which refuses a smaller one
- * than it has seen. held() is a look at the clock: call it before anything that must not happen without the lock.
+ * than it has seen. It has up to 63 bits, and JSON takes String(token). held() is a look at the clock: call it before anything that must not happen without the lock.
  */
 export declare class Lease {
     #private;
     readonly client: Client;
     readonly name: string;
-    readonly token: number;
+    readonly token: bigint;
     /** Aborted when the lock is lost, before the store may grant it to another. */
     get signal(): AbortSignal;
     /** Why it was lost; "" while it is not. */

@@ -4,7 +4,7 @@ import { LockLost } from "./errors.js";
 export const over = "its time was over: the server, or its store, was not reached, or this program stood still";
 /**
  * A held lock. token grows from one holder to the next: hand it to what is written to, which refuses a smaller one
- * than it has seen. held() is a look at the clock: call it before anything that must not happen without the lock.
+ * than it has seen. It has up to 63 bits, and JSON takes String(token). held() is a look at the clock: call it before anything that must not happen without the lock.
  */
 export class Lease {
     client;

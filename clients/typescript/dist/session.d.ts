@@ -28,6 +28,8 @@ export declare class Session {
     heard: number;
     /** The server is about to end, and tells no news any more. */
     draining: boolean;
+    /** Aborted to cut off the request for news. */
+    readonly left: AbortController;
     constructor(opened: Opened, valid: number, sent: number);
     /** A place for another lock. */
     place(): Place;
@@ -42,11 +44,13 @@ export declare class Place {
     news: "" | "held" | "ask" | "gone";
     /** The server has forgotten the session. */
     left: boolean;
-    token: number;
+    token: bigint;
     entry: string;
+    /** When a store that may have forgotten locks grants again. */
+    opens: number;
     /** Ends the wait for news. */
     ring: () => void;
     constructor(session: Session, number: number);
     /** Notes news. What is held may be lost afterwards, and nothing else comes after these two. */
-    hear(news: "held" | "ask" | "gone", token?: number): void;
+    hear(news: "held" | "ask" | "gone", token?: bigint): void;
 }

@@ -27,6 +27,8 @@ export class Session {
     heard;
     /** The server is about to end, and tells no news any more. */
     draining = false;
+    /** Aborted to cut off the request for news. */
+    left = new AbortController();
     constructor(opened, valid, sent) {
         this.valid = valid;
         this.id = opened.session;
@@ -54,8 +56,10 @@ export class Place {
     news = "";
     /** The server has forgotten the session. */
     left = false;
-    token = 0;
+    token = 0n;
     entry = "";
+    /** When a store that may have forgotten locks grants again. */
+    opens = 0;
     /** Ends the wait for news. */
     ring = () => undefined;
     constructor(session, number) {
@@ -63,7 +67,7 @@ export class Place {
         this.number = number;
     }
     /** Notes news. What is held may be lost afterwards, and nothing else comes after these two. */
-    hear(news, token = 0) {
+    hear(news, token = 0n) {
         if (this.news === "gone" || (this.news === "held" && news === "ask"))
             return;
         this.news = news;

@@ -1,6 +1,6 @@
 // Does what it is told on its standard input, line by line, and says what has come of it. For tests of the clients.
 //
-// lock NAME: "NAME held TOKEN" when it is. held NAME: "NAME true" or "NAME false". release NAME: "NAME released".
+// lock NAME: "NAME held TOKEN" when it is. try NAME: the same, or "NAME busy", at once. held NAME: "NAME true" or "NAME false". release NAME: "NAME released".
 // An error instead: "NAME error KIND: TEXT". What nothing catches ends the program.
 import { createInterface } from "node:readline";
 import { Client, HaspError } from "../dist/index.js";
@@ -13,6 +13,11 @@ async function run(what, name) {
     case "lock":
       leases.set(name, await client.lock(name, { timeout: 30_000 }).acquire());
       return `held ${leases.get(name).token}`;
+    case "try": {
+      const lease = await client.tryLock(name);
+      if (lease) leases.set(name, lease);
+      return lease ? `held ${lease.token}` : "busy";
+    }
     case "held":
       return String(leases.get(name).held());
     default: {

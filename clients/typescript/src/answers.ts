@@ -18,15 +18,17 @@ export interface Alive {
 
 export interface Entered {
   state: "held" | "waiting" | "busy";
-  token: number;
+  token: bigint;
   entry: string;
+  /** Milliseconds: the store grants nothing for so long, and no holder is known. */
+  quarantine: number;
 }
 
 export interface News {
   version: number;
   lost: Map<number, string>;
   /** Numbers of locks that waited, and their tokens. */
-  held: Map<number, number>;
+  held: Map<number, bigint>;
   /** Those that the server waits for no longer. */
   waiting: number[];
   draining: boolean;
@@ -46,9 +48,10 @@ export function alive(answer: unknown): Alive {
 export function entered(answer: unknown): Entered {
   const a = object(answer);
   const state = text(a, "state");
-  if (state === "busy") return { state, token: 0, entry: "" };
+  const quarantine = a["quarantine_ms"] === undefined ? 0 : milliseconds(a, "quarantine_ms", 0);
+  if (state === "busy") return { state, token: 0n, entry: "", quarantine };
   if (state !== "held" && state !== "waiting") throw odd(`the state ${JSON.stringify(state)}`);
-  return { state, token: whole(a, "token", 0, true), entry: text(a, "entry") };
+  return { state, token: token(a), entry: text(a, "entry"), quarantine };
 }
 
 export function news(answer: unknown): News {
@@ -56,7 +59,7 @@ export function news(answer: unknown): News {
   const made: News = { version: whole(a, "version", 0), lost: losses(a), held: new Map(), waiting: [], draining: a["draining"] === true };
   for (const each of array(a, "changed", true).map(object)) {
     const number = whole(each, "lock", 1);
-    if (each["state"] === "held") made.held.set(number, whole(each, "token", 0, true));
+    if (each["state"] === "held") made.held.set(number, token(each));
     else made.waiting.push(number);
   }
   return made;
@@ -100,6 +103,12 @@ function whole(a: Fields, key: string, least: number, absent = false): number {
   const value = absent && a[key] === undefined ? 0 : a[key];
   if (!Number.isSafeInteger(value) || (value as number) < least) throw odd(key);
   return value as number;
+}
+
+/** 0 if there is none. The transport reads as a BigInt what a number would round. */
+function token(a: Fields): bigint {
+  const value = a["token"];
+  return typeof value === "bigint" ? value : BigInt(whole(a, "token", 0, true));
 }
 
 function milliseconds(a: Fields, key: string, least: number): number {

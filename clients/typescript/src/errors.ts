@@ -12,6 +12,21 @@ export class LockLost extends HaspError {}
 /** The lock is held by others, and the time to wait is over. */
 export class Busy extends HaspError {}
 
+/**
+ * No holder of the lock is known, but the store may have forgotten locks: it grants none for another `milliseconds`. It
+ * is not Busy: do not take it for another that does the work.
+ */
+export class Quarantine extends HaspError {
+  readonly milliseconds: number;
+
+  /** @internal */
+  constructor(name: string, left: number) {
+    const milliseconds = Math.max(0, Math.ceil(left));
+    super(`no holder of the lock ${JSON.stringify(name)} is known, but the store may have forgotten locks, and grants none for another ${milliseconds} ms: try again then, or wait`);
+    this.milliseconds = milliseconds;
+  }
+}
+
 /** The server or the store refuses: a missing right, a limit, a name that is used by another kind of lock. */
 export class Refused extends HaspError {}
 

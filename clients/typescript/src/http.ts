@@ -46,7 +46,7 @@ export function newTransport(url: string, token: string | undefined, tls: TLSOpt
 
   // ask sends a request, and returns the answer's head. ends has what gives the request up.
   function ask(method: string, path: string, o: RequestOptions, ends: { call?: () => void }): Promise<IncomingMessage> {
-    const body = o.body === undefined ? undefined : Buffer.from(JSON.stringify(o.body));
+    const body = o.body === undefined ? undefined : Buffer.from(encode(o.body));
     const headers: Record<string, string | number> = {};
     if (body) Object.assign(headers, { "Content-Type": "application/json", "Content-Length": body.length });
     if (token) headers["Authorization"] = "Bearer " + token;
@@ -153,13 +153,27 @@ async function whole(r: IncomingMessage): Promise<string> {
   return Buffer.concat(parts).toString("utf8");
 }
 
+// Tokens have up to 63 bits, and JSON of JavaScript rounds beyond 53. Inside of a text there are no such keys: its quotes have
+// backslashes.
+const longToken = /"token"\s*:\s*(\d{16,})(?=\s*[,}])/g;
+const longSeq = /"seq":"(\d+)"/;
+
+function decode(text: string): unknown {
+  return JSON.parse(text.replace(longToken, '"token":"$1"'), (key, value: unknown) =>
+    key === "token" && typeof value === "string" && /^\d{16,}$/.test(value) ? BigInt(value) : value);
+}
+
+function encode(body: unknown): string {
+  return JSON.stringify(body, (_, value: unknown) => (typeof value === "bigint" ? String(value) : value)).replace(longSeq, '"seq":$1');
+}
+
 /** What was answered, as JSON; undefined is an answer without content, which has a status of its own: 204. */
 function answer(who: string, r: IncomingMessage, text: string): unknown {
   const status = r.statusCode ?? 0;
   if (status === 204) return undefined;
   let value: unknown = null;
   try {
-    value = JSON.parse(text);
+    value = decode(text);
   } catch {
     // below
   }

@@ -71,11 +71,16 @@ export class Keeper {
     void this.clean(next); // what the move has left
   }
 
-  /** @internal Makes another session the client's. Those who wait in the one before queue again. */
+  /**
+   * @internal Makes another session the client's. Those who wait in the one before queue again. The request for news of
+   * that one is cut off: its server may live on, and where a store shows no waiters it would take free locks for those
+   * who have gone.
+   */
   replace(session: Session | undefined): void {
     const old = this.session;
     this.session = session;
     old?.ring();
+    old?.left.abort();
   }
 
   /** @internal Has the server free all that is in a session. */
@@ -226,7 +231,7 @@ export class Keeper {
     for (let seen = 0, pause = 100; this.current(session); pause = Math.min(2 * pause, 2000)) {
       const began = this.now();
       try {
-        const options: RequestOptions = { session: session.id, wait: long, signal: this.closing.signal };
+        const options: RequestOptions = { session: session.id, wait: long, signal: session.left.signal };
         const news = answers.news(await this.http("GET", `/v1/session/events?after=${seen}&wait_ms=${long}`, options));
         await this.hear(session, news);
         const fresh = news.version > seen && news.lost.size + news.held.size + news.waiting.length > 0;

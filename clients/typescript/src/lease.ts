@@ -20,11 +20,11 @@ export interface Wanted {
 
 /**
  * A held lock. token grows from one holder to the next: hand it to what is written to, which refuses a smaller one
- * than it has seen. held() is a look at the clock: call it before anything that must not happen without the lock.
+ * than it has seen. It has up to 63 bits, and JSON takes String(token). held() is a look at the clock: call it before anything that must not happen without the lock.
  */
 export class Lease {
   readonly name: string;
-  readonly token: number;
+  readonly token: bigint;
   /** @internal Not held any more: a release has begun. */ over = false;
   /** @internal The release is confirmed, or found the lock lost. */ done = false;
   /** @internal */ entry: string;

@@ -30,6 +30,8 @@ export class Session {
   heard: number;
   /** The server is about to end, and tells no news any more. */
   draining = false;
+  /** Aborted to cut off the request for news. */
+  readonly left = new AbortController();
 
   constructor(opened: Opened, readonly valid: number, sent: number) {
     this.id = opened.session;
@@ -57,15 +59,17 @@ export class Place {
   news: "" | "held" | "ask" | "gone" = "";
   /** The server has forgotten the session. */
   left = false;
-  token = 0;
+  token = 0n;
   entry = "";
+  /** When a store that may have forgotten locks grants again. */
+  opens = 0;
   /** Ends the wait for news. */
   ring: () => void = () => undefined;
 
   constructor(readonly session: Session, readonly number: number) {}
 
   /** Notes news. What is held may be lost afterwards, and nothing else comes after these two. */
-  hear(news: "held" | "ask" | "gone", token = 0): void {
+  hear(news: "held" | "ask" | "gone", token = 0n): void {
     if (this.news === "gone" || (this.news === "held" && news === "ask")) return;
     this.news = news;
     this.token = token;

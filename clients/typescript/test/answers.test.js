@@ -12,6 +12,7 @@ const odd = [
   { session: 1, valid_ms: 1, can: [] }, { session: "", valid_ms: 1, can: [] }, { session: "s", valid_ms: 0, can: [] },
   { session: "s", valid_ms: 1, can: "adopt" }, { valid_ms: 1, late: {} }, { valid_ms: 1, late: [1] }, { valid_ms: 1, late: [{ lock: 0, valid_ms: 1 }] },
   { valid_ms: 1, lost: [{}] }, { valid_ms: 1, lost: "1" }, { state: "held" }, { state: "held", entry: 1 }, { state: "lost", entry: "e" },
+  { state: "busy", quarantine_ms: "1" }, { state: "busy", quarantine_ms: -1 }, { state: "held", entry: "e", token: "1795884431328080" },
   { state: "held", entry: "e", token: 1.5 }, { state: "held", entry: "e", token: -1 }, { version: 1, lost: [null] }, { version: -1 }, { version: 1 }, { version: 1, lost: null }, { version: 1, lost: [], changed: null }, { valid_ms: 1, late: null }, { state: "held", entry: "e", token: null }, { version: 1, changed: [[]] },
   { entries: null }, { entries: [1] },
 ];
@@ -29,9 +30,10 @@ test("odd answers are none", () => {
 test("answers", () => {
   const alive = answers.alive({ valid_ms: 1500, late: [{ lock: 2, valid_ms: 10 }], lost: [{ lock: 3, detail: "why" }] });
   assert.deepEqual(alive, { valid: 1500, late: new Map([[2, 10]]), lost: new Map([[3, "why"]]) });
-  assert.deepEqual(answers.entered({ state: "held", entry: "e" }), { state: "held", token: 0, entry: "e" });
+  assert.deepEqual(answers.entered({ state: "held", entry: "e" }), { state: "held", token: 0n, entry: "e", quarantine: 0 });
+  assert.deepEqual(answers.entered({ state: "busy", quarantine_ms: 1500 }), { state: "busy", token: 0n, entry: "", quarantine: 1500 });
   const news = answers.news({ version: 9, lost: [], changed: [{ lock: 3, state: "held", token: 41 }, { lock: 4, state: "waiting" }], draining: true });
-  assert.deepEqual(news, { version: 9, lost: new Map(), held: new Map([[3, 41]]), waiting: [4], draining: true });
+  assert.deepEqual(news, { version: 9, lost: new Map(), held: new Map([[3, 41n]]), waiting: [4], draining: true });
   assert.equal(answers.published({ entries: [{ waits: true }, { value: "YQ==" }] }).toString(), "a");
 });
 
@@ -40,8 +42,9 @@ async function bytes(t) {
   const s = { answer: "", asked: 0 };
   const server = createServer((c) => {
     c.on("error", () => undefined);
-    c.once("data", () => {
+    c.once("data", (data) => {
       s.asked++;
+      s.heard = String(data);
       c.end(s.answer);
     });
   }).listen(0, "127.0.0.1");
@@ -54,6 +57,21 @@ async function bytes(t) {
 function response(status, body = "", { kind = "application/json", length = Buffer.byteLength(body), more = "" } = {}) {
   return `HTTP/1.1 ${status} x\r\nContent-Type: ${kind}\r\n${more || `Content-Length: ${length}\r\n`}\r\n${body}`;
 }
+
+test("a token of 63 bits", async (t) => {
+  const s = await bytes(t);
+  const transport = newTransport(s.url);
+  const most = 2n ** 63n - 1n;
+  for (const space of ["", " "]) {
+    s.answer = response(200, `{"state":"held","entry":"\\"token\\":1795884431328080,","token"${space}:${space}${most}${space}}`);
+    const entered = answers.entered(await transport.request("PUT", "/"));
+    assert.deepEqual([entered.token, entered.entry], [most, '"token":1795884431328080,']);
+  }
+  const name = '"seq":"1"';
+  await transport.request("POST", "/", { body: { name, seq: most } });
+  assert.match(s.heard, new RegExp(`"seq":${most}}`));
+  assert.equal(JSON.parse(s.heard.slice(s.heard.indexOf("{"))).name, name);
+});
 
 test("what is no answer", async (t) => {
   const s = await bytes(t);

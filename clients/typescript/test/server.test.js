@@ -1,4 +1,4 @@
-// Against a real hasp serve, of the program HASPLOCK_BIN over the store HASP_STORE.
+// Against a real hasp serve.
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
@@ -8,53 +8,7 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { Busy, Client, LockLost, Refused, Unavailable } from "../dist/index.js";
-
-const { HASPLOCK_BIN: bin, HASP_STORE: store } = process.env;
-const patience = 60_000;
-const skip = !bin || !store ? "HASPLOCK_BIN and HASP_STORE are not set" : false;
-
-class Server {
-  address = "127.0.0.1:0";
-
-  async start() {
-    this.process = spawn(bin, ["serve", "--store", store, "--listen", this.address, "--log", "off"], { stdio: ["ignore", "ignore", "pipe"] });
-    for await (const line of createInterface(this.process.stderr)) {
-      const found = / at http:\/\/(\S+)/.exec(line);
-      if (found) {
-        this.address = found[1];
-        return;
-      }
-    }
-    throw new Error("hasp serve has ended");
-  }
-
-  async kill() {
-    if (this.process.exitCode !== null || this.process.signalCode !== null) return;
-    const exit = once(this.process, "exit");
-    this.process.kill("SIGKILL");
-    await exit;
-  }
-}
-
-async function until(what, check) {
-  for (const end = Date.now() + patience; !(await check()); await sleep(10)) if (Date.now() > end) throw new Error("waited for nothing: " + what);
-}
-
-let number = 0;
-async function fixture(t) {
-  const server = new Server();
-  await server.start();
-  t.after(() => server.kill());
-  const name = `node/${process.pid}/${Date.now()}/${++number}`;
-  const client = (options = {}) => {
-    const c = new Client({ url: "http://" + server.address, ttl: 30_000, ...options });
-    t.after(() => c.close());
-    c.url = "http://" + server.address;
-    return c;
-  };
-  const queue = async (c) => (await c.http("GET", "/v1/queue?name=" + encodeURIComponent(name))).entries;
-  return { server, name, client, queue };
-}
+import { bin, fixture, patience, skip, store, until } from "../programs/fixture.js";
 
 function other(...args) {
   return new Promise((resolve) => spawn(bin, ["run", "--store", store, ...args, "--", "true"], { stdio: "ignore" }).on("exit", resolve));
@@ -77,7 +31,7 @@ test("one at a time", { skip }, async (t) => {
   }));
   assert.equal(most, 1);
   assert.equal(new Set(tokens).size, 40);
-  assert.deepEqual(tokens, [...tokens].sort((a, b) => a - b));
+  assert.deepEqual(tokens, [...tokens].sort((a, b) => Number(a - b)));
   assert.deepEqual(await queue(clients[0]), []);
 });
 
@@ -190,7 +144,7 @@ test("the server is started anew", { skip }, async (t) => {
   const old = lease.session;
   await until("the session to move", () => lease.session !== old);
   assert.equal(lease.held(), true, lease.reason);
-  assert.equal((await queue(c))[0].seq, lease.token);
+  assert.equal(BigInt((await queue(c))[0].seq), lease.token);
   await lease.release();
   const next = await waits;
   assert.ok(next.token > lease.token);

@@ -1,8 +1,10 @@
 // What the client believes, against a server and a clock that the test makes.
 import assert from "node:assert/strict";
+import { syncBuiltinESMExports } from "node:module";
+import os from "node:os";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Busy, Client, Closed, LockLost } from "../dist/index.js";
+import { Busy, Client, Closed, LockLost, Quarantine } from "../dist/index.js";
 import { newClock } from "../dist/clock.js";
 import { Refused, SessionGone, Unavailable } from "../dist/errors.js";
 
@@ -35,7 +37,7 @@ function fixture() {
     return undefined;
   };
   /** News by which a lock that waits is held. */
-  f.granted = (number, token = 7) => client.hear(client.session, { version: 1, lost: new Map(), held: new Map([[number, token]]), waiting: [], draining: false });
+  f.granted = (number, token = 7n) => client.hear(client.session, { version: 1, lost: new Map(), held: new Map([[number, token]]), waiting: [], draining: false });
   return { f, client };
 }
 
@@ -388,9 +390,9 @@ test("a grant comes as news", async (t) => {
   const { f, client } = fixture();
   t.after(() => client.close());
   const w = await waiter({ f, client });
-  await f.granted(1, 41);
+  await f.granted(1, 41n);
   const lease = await w.lease;
-  assert.deepEqual([lease.token, lease.entry, lease.held()], [41, "e", true]);
+  assert.deepEqual([lease.token, lease.entry, lease.held()], [41n, "e", true]);
   assert.deepEqual(f.asked, w.asked); // without another request
   assert.equal(client.session.places.size, 0);
 });
@@ -398,8 +400,8 @@ test("a grant comes as news", async (t) => {
 test("a grant overtakes the answer that it waits", async (t) => {
   const { f, client } = fixture();
   t.after(() => client.close());
-  f.waits = [() => f.granted(1, 41)];
-  assert.equal((await client.lock("a").acquire()).token, 41);
+  f.waits = [() => f.granted(1, 41n)];
+  assert.equal((await client.lock("a").acquire()).token, 41n);
 });
 
 const news = { version: 1, lost: new Map(), held: new Map(), waiting: [], draining: false };
@@ -713,6 +715,32 @@ test("the clock counts a suspension, and never goes back", () => {
   assert.equal(now(), 60_010);
   monotonic += 5, wall -= 100_000; // somebody has set the wall clock back
   assert.equal(now(), 60_015);
+});
+
+test("a quarantine is not busy", async (t) => {
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  const http = client.http;
+  client.http = async (method, path, o) => {
+    const answer = await http(method, path, o);
+    if (method !== "PUT") return answer;
+    return { state: o.body.no_wait ? "busy" : "waiting", entry: "e", quarantine_ms: 7312 };
+  };
+  await assert.rejects(client.tryLock("a"), (e) => e instanceof Quarantine && !(e instanceof Busy) && e.milliseconds === 7312);
+  await assert.rejects(client.lock("a", { timeout: 0 }).acquire(), /no holder of the lock "a" is known.* another 7312 ms/);
+  assert.equal(f.asked.at(-1), "DELETE /v1/locks/2"); // the place is given up
+});
+
+test("a user without an entry in the passwd file", async (t) => {
+  t.after(() => syncBuiltinESMExports());
+  t.mock.method(os, "userInfo", () => {
+    throw new Error("uv_os_get_passwd returned ENOENT");
+  });
+  syncBuiltinESMExports();
+  const { f, client } = fixture();
+  t.after(() => client.close());
+  await client.lock("a").acquire();
+  assert.match(f.bodies.at(-1).note, /\(uid \d+@/);
 });
 
 test("bad input", () => {

@@ -1,5 +1,5 @@
-// Package sqlkit is shared by the tests of pglock and mysqllock, which are in two modules each. It
-// links no client library: the tests import the drivers of database/sql that they name.
+// Package sqlkit is shared by the tests of pglock and mysqllock. It links no client library: the tests
+// import the drivers of database/sql that they name.
 package sqlkit
 
 import (

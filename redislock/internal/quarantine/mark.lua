@@ -5,184 +5,153 @@
 -- one client knows of the loss and another is granted. The server grants nothing until each lease
 -- that may be forgotten is over.
 --
--- The key of the mark has
+-- The mark is a hash, at the same key in each format:
 --
---   TILL LONGEST REIGN BEFORE SWAPS FORMER VERSION ID
+--   reign    the replication id of the server when it wrote the mark, and
+--   run      its run id. Redis draws a replication id when a process starts and when a replica is
+--            promoted: each reign of a master has its own, also if it was a replica in between and
+--            has the data of another. One is also drawn when the first replica comes, or the last
+--            has been away for an hour: then the run id is the same, and nothing was promoted.
+--   since    from when on the data here lack nothing, and
+--   till     when the server began to grant, or begins: each lease from before is over. 0: see below.
+--   longest  the longest TTL that was used in the present period, which
+--   ends     then. A period is at least as long as BOUND was when it began.
+--   told     "FORMAT.ID BOUND START ", which clients are told. ID names the data since "since", and is
+--            drawn with it: so each ID is one reign's. BOUND is the longest TTL of the present period and of
+--            the one before. A script that grants or renews a lease notes its TTL first, so the lease
+--            is over when the next period ends: none that lives is longer than BOUND, and a TTL that
+--            was once used by mistake is forgotten after two of its lengths. START is a moment at
+--            which this was so. It is moved when "longest" grows, and by the first request after
+--   fresh    a quarter of BOUND later: so each client that renews is told a START that is as new.
 --
--- where
+-- Times are microseconds of this server's clock. A loss is found in three ways:
 --
---   REIGN   the replication id and the run id of the server when it wrote the mark. Redis draws a
---           replication id when a process starts and when a replica is promoted. So it differs
---           after a restart, and in each reign of a master, also if it was a replica in between and
---           has the data of another. One is also drawn when the first replica comes or the last has
---           been away for an hour: then the run id is the same, and the process was not promoted.
---   TILL    the server's time from which it grants. 0: see "confirmed" below.
---   VERSION grows with each change; a moment of the server's time.
---   LONGEST the longest TTL that was used since VERSION, and
---   BEFORE  the longest TTL in the period before. A period ends when it is older than both. A lease
---           is granted or renewed by a script that has noted its TTL in the present period, and is
---           over before the next period ends: the longer of the two bounds all leases that may
---           live. So a TTL that was once used by mistake is forgotten when it has not been used for
---           two of its lengths.
---   SWAPS   how often SWAPDB had been used in the process.
---   ID      names the data that the mark is part of, across restarts and failovers; drawn anew when
---           there is no mark, and when a client has known another one.
---   FORMER  the last three of such other IDs, separated by commas, or "-".
+--   1. There is no mark. The data lack nothing since the process started, if it was never promoted,
+--      and never had keys removed in bulk or brought from elsewhere; else since now. INFO forgets a
+--      promotion that no replica has followed for an hour (repl-backlog-ttl), so it says nothing of
+--      what was before that hour, nor about leases that are longer.
+--   2. The mark is of another reign: since now. (Not since the start: a replica is promoted at any
+--      time, and INFO may forget that, or tell it of a master that was started again.)
+--   3. A client says in each request what it was told last. It has been served from other data after
+--      "since" if it knows another ID and a START after "since", or our ID and a later START than
+--      ours (this is an older copy): since now. A START from before "since" is no news: the server
+--      has been closed since then for all that the client can know. So one loss closes once, and no
+--      list of former IDs is needed, which FLUSHALL would remove. (By another server's clock, or from
+--      before this one was set back, a START may be in the future: then it is "since", or each client
+--      that has such a START would close the server anew.) A START is a quarter of BOUND old at most,
+--      and this server was closed for a BOUND after "since": a client that is granted a lock here,
+--      although others hold it elsewhere, was told nothing there for most of a TTL.
 --
--- A client says with each request what it was last told: the mark. It was told by another server,
--- or this server was given other data, if there is no such ID, or the VERSION is lower. Only a
--- client can know that its address leads to another server now. FORMER is for the other clients
--- that were told the same: the server closes for the first one alone. A client that was told
--- nothing yet has the SWAPS compared. (Not the uses of RESTORE: programs that copy their data to
--- this server all the time would keep it closed.)
+-- In a cluster each slot has a mark, so a client also says what it knows of the server: FACTS, a hash
+-- of its reign and of what has removed keys or brought some or a slot, and FROM, when it was first told
+-- so. If they are as then, no slot lacks anything since FROM: one RESTORE or CONFIG RESETSTAT does not
+-- close each slot at its first use. Another server has other FACTS; so the client may be wrong about whose
+-- the slot is.
 --
--- The REIGN costs the server as much as a third of a short script. So a client that has had it
--- compared a moment ago (see Guard) says so, and then an equal mark is enough.
---
--- Confirmed: with wait=N a master that was replaced goes on granting to the clients on its side,
--- for as long as N replicas confirm. So the time of the new master begins when its replicas have
--- confirmed a mark of the new reign: these have left the old one, and if N is half of all replicas
--- or more, too few are left there. TILL is 0 until a client says that it has had this confirmation.
+-- With wait=N a master that was replaced goes on granting to the clients on its side, for as long as
+-- N replicas confirm. So the time of the new master begins when its own replicas have confirmed a
+-- mark of its reign: they have left the old one, and if N is half of all replicas or more, too few
+-- are left there. Until a client says that it has had this confirmation "till" is 0, and no FACTS
+-- are told.
 --
 -- The key hasp:new with this process's run id is an operator's word that it has nothing to
 -- remember; in a cluster hasp:new:{TAG}, for the slot of the tag.
 
--- The last of ARGV is how the client asks, and what it was told: "-", with wait=N "w", or "c" if N
--- replicas have confirmed what it was told; "+" and "W" if it has had the reign compared. The last
--- of KEYS is then the mark. "off": there is no quarantine; "blind": the mark cannot be read for the
--- moment, and nothing is granted.
+-- The last of ARGV is how the client asks, and what it knows: "-", with wait=N "w", or "c" if N
+-- replicas have confirmed what it was told; then "ID BOUND START " or nothing; then ";FACTS FROM" or
+-- nothing. The last of KEYS is then the mark. "off": there is no quarantine; "blind": the mark
+-- cannot be read for the moment, and nothing is granted; nor while a key of another type is there.
 local known = table.remove(ARGV)
 local mark = known ~= 'off' and known ~= 'blind' and table.remove(KEYS)
-local tell, unconfirmed -- the mark if the reign was compared, "" if the client knows it; whether TILL is 0
+local tell, unconfirmed, facts, refused -- news for the client: see answer.lua
 
--- closedUntil is when grants begin, or have begun. ttl is the caller's, a text in microseconds;
+-- info is empty for a user without the right to it.
+local function info(section)
+  local text = redis.pcall('INFO', section)
+  return type(text) == 'string' and text or ''
+end
+
+local function number(x) return string.format('%.0f', x) end
+
+-- closedUntil is when grants begin, or have begun. ttl is the caller's, in microseconds;
 -- with nil it writes nothing, and tells no news: the next renewal or request does.
 --
--- A script pays for it each time, so the usual case comes first, and the functions that the others
--- need are inside: each function that a script defines costs the server as much as a short command.
+-- A script pays for it each time. So the usual case comes first, without a pattern: that costs the
+-- server more than a field. There the format is ours: a client knows nothing that was told in another.
+-- A mark of another format ends the script before it writes anything: its clients would not know what
+-- ours have noted. "format" is of guard.go.
 local function closedUntil(now, ttl)
   if not mark then return known == 'blind' and now + 1000000 or 0 end
-  local text = redis.call('GET', mark)
-  local how, saw = string.sub(known, 1, 1), string.sub(known, 2)
-  ttl = ttl and tonumber(ttl)
-  if text == saw and (how == '+' or how == 'W') then
-    local till, longest = string.match(text, '^(%d+) (%d+) ')
-    till = tonumber(till)
-    if till > 0 and till <= now and (not ttl or ttl <= tonumber(longest)) then return till end
-  end
-
-  local function info(section)
-    local text = redis.pcall('INFO', section)
-    return type(text) == 'string' and text or '' -- a user without the right to INFO has none
-  end
-
-  local function parse(mark)
-    local till, longest, of, before, swaps, former, version, id =
-      string.match(mark or '', '^(%d+) (%d+) (%S+) (%d+) (%d+) (%S+) (%d+) (%S+)$')
-    return tonumber(till or 0), tonumber(longest or 0), tonumber(before or 0), tonumber(version or 0), id, of, swaps, former
-  end
-  local till, longest, before, version, id, of, swaps, former = parse(text)
-  local waits, confirmed = how ~= '-' and how ~= '+', how == 'c'
-  -- Who may not ask which reign it is takes the mark's word for it. With another text for the same
-  -- reign, clients with the right to INFO and clients without would close the server for each other
-  -- by turns.
-  local reign = string.match(info('replication'), 'master_replid:(%x+)') or string.match(of or '', '^%x+') or '0'
-  local last = version + math.max(longest, before) -- of the period
-  local same = of and string.find(of, reign .. '/', 1, true) == 1
-  if same and text == saw and till > 0 and till <= now and (not ttl or ttl <= longest and now < last) then
-    tell = ''
+  local m, replication = redis.pcall('HMGET', mark, 'told', 'reign', 'till', 'longest', 'fresh'), info('replication')
+  local told, reign, till, longest, fresh = m[1] or '', m[2], tonumber(m[3] or 0), tonumber(m[4] or 0), tonumber(m[5] or 0)
+  if now < fresh and till > 0 and till <= now and (not ttl or ttl <= longest)
+    and string.find(known, told, 2, true) == 2 and string.find(replication, 'master_replid:' .. reign, 1, true) then
     return till
   end
-  local _, sawLongest, _, sawVersion, sawID = parse(saw)
+  if m[1] and string.sub(told, 1, #format) ~= format then error('FORMAT ' .. format .. ' ' .. mark .. ' ' .. told, 0) end
 
-  -- swapped is how often SWAPDB was used; nil if that cannot be known.
-  local function swapped()
-    local stats = info('commandstats')
-    return stats ~= '' and (string.match(stats, 'cmdstat_swapdb:calls=(%d+)') or '0') or nil
-  end
-
-  local run = string.match(info('server'), 'run_id:(%x+)') or '0'
-
-  -- started is the latest moment at which a process can have forgotten something that no client
-  -- tells of: its start if it has never been promoted and never had keys removed in bulk or brought
-  -- from elsewhere, else now. INFO counts whole seconds, and the commands since CONFIG RESETSTAT,
-  -- which counts itself. DEL by hand is not seen: it forgets what the operator wanted to be
-  -- forgotten.
-  local function started()
-    local stats = info('commandstats')
-    local promoted = not string.find(info('replication'), 'second_repl_offset:-1', 1, true)
-    if not promoted and of and run ~= '0' and string.sub(of, -#run) == run then return 0 end
-    if promoted or not string.find(stats, 'cmdstat_', 1, true)
-      or string.match(info('stats'), 'evicted_keys:(%d+)') ~= '0' then
-      return now
+  -- past has the statistics of all that has removed keys or brought some or a slot since the process started
+  -- or CONFIG RESETSTAT, which counts itself (Redis before 7: any CONFIG); nil if they are not told.
+  -- DEL by hand is not seen: it forgets what the operator wanted to be forgotten.
+  local function past()
+    local stats, found = info('commandstats'), string.match(info('stats'), 'evicted_keys:(%d+)')
+    if not found or not string.find(stats, 'cmdstat_', 1, true) then return nil end
+    for _, name in ipairs({ 'flush', 'swapdb', 'restore', 'debug', 'config|resetstat', 'config:', 'cluster|setslot',
+      'cluster|syncslots', 'cluster|migrat', 'slaveof', 'replicaof' }) do
+      for line in string.gmatch(stats, 'cmdstat_' .. name .. '[^\r]*') do found = found .. line end
     end
-    for _, name in ipairs({ 'flush', 'swapdb', 'restore', 'debug', 'config|resetstat', 'config:', 'cluster|syncslots', 'cluster|migrat' }) do
-      if string.find(stats, 'cmdstat_' .. name, 1, true) then return now end
+    return found
+  end
+
+  local id, bound, start = string.match(told, '^(%S+) (%d+) (%d+) ')
+  local sawID, sawBound, sawStart = string.match(known, '^.(%S+) (%d+) (%d+) ')
+  local sawFacts, from = string.match(known, ';(%x+) (%d+)$')
+  local run, since, ends = unpack(redis.pcall('HMGET', mark, 'run', 'since', 'ends'))
+  bound, start, sawStart, ends = tonumber(bound or 0), tonumber(start or 0), tonumber(sawStart or 0), tonumber(ends or 0)
+  -- Who may not ask which reign it is takes the mark's word for it: else clients with the right to
+  -- INFO and clients without would close the server for each other by turns.
+  local this, slot = string.match(replication, 'master_replid:(%x+)') or reign or '0', string.match(mark, ':{.*}$')
+  local same, complete, how = this == reign, tonumber(since or 0), string.sub(known, 1, 1)
+  local before = replication ~= '' and (not same or slot and (not sawID or how == 'c')) and past()
+  local hash = slot and before and string.sub(redis.sha1hex(this .. before), 1, 16)
+  if not same then
+    local server, ran, promoted = info('server'), run, not string.find(replication, 'second_repl_offset:-1', 1, true)
+    run, complete = string.match(server, 'run_id:(%x+)') or '0', now
+    if before and run == ran and run ~= '0' and bound <= 3.6e9 and not promoted and not string.find(before, 'of:', 1, true) then -- slaveof, replicaof
+      same, complete = true, tonumber(since)
+    elseif hash and hash == sawFacts then
+      complete = math.min(now, tonumber(from))
+    elseif m[1] == false and not promoted and before == '0' then -- INFO counts whole seconds
+      complete = math.min(now, now - (math.min(3600, tonumber(string.match(server, 'uptime_in_seconds:(%d+)') or 0)) - 1) * 1000000)
     end
-    local uptime = tonumber(string.match(info('server'), 'uptime_in_seconds:(%d+)') or 0)
-    return math.min(now, now - (uptime - 1) * 1000000)
   end
+  if sawStart > (same and sawID == id and start or complete) then same, complete = false, now end
+  if m[1] == false and redis.pcall('GET', 'hasp:new' .. (slot or '')) == run then complete = 0 end
 
-  -- saidNew reports the operator's word. It counts while there is no mark.
-  local function saidNew()
-    local word = redis.pcall('GET', 'hasp:new' .. (string.match(mark, ':{.*}$') or ''))
-    return word == run
+  local span = math.max(bound, tonumber(sawBound or 0), ttl or 1000000)
+  local opened = same and till > 0 and ttl and ttl <= longest and till
+  if not same then
+    id, till = format .. string.sub(run, 1, 8) .. '.' .. number(now), complete == now and how ~= '-' and 0 or complete + span
+    bound, longest, start, ends, complete = span, span, now, now + span, math.max(complete, sawStart)
   end
+  if same and till == 0 and (how == '-' or how == 'c' and sawID == id) then till = now + span end
+  till = math.min(till, now + span) -- a clock that was set back must not prolong what is left
+  if not ttl then return till == 0 and now + span or till end
 
-  local replaced = text and not of
-    or sawID and (not of or sawID == id and sawVersion > version
-      or sawID ~= id and not string.find(',' .. former .. ',', ',' .. sawID .. ',', 1, true))
-    or not sawID and of and (swapped() or swaps) ~= swaps
-  local doubt = replaced or not same
-  local span = math.max(longest, before, sawLongest, ttl or 1000000)
-  local opened, covered = till, not doubt and till > 0 and ttl and ttl <= longest
-  if not doubt then
-    -- A clock that was set back must not prolong what is left.
-    if till > now + span then till = now + span end
-    if till == 0 and (not waits or confirmed and saw == text) then till = now + span end
-    if ttl and till > 0 and now >= last then before, longest = longest, 0 end
-    longest = math.max(longest, ttl or 0)
-  elseif not text and saidNew() then
-    till, before, longest = now, 0, span
-  else
-    local since = replaced and now or started()
-    local unknown = waits and (since == now or of and till == 0)
-    -- A quarantine that is not over goes on: the id of a reign changes also without a restart.
-    till = unknown and 0 or math.max(since + span, math.min(till, now + span))
-    before, longest = span, span
+  if till > 0 and now >= ends then ends, bound, longest = now + math.max(longest, ttl), longest, 0 end
+  if ttl > longest or now >= fresh then longest, start = math.max(longest, ttl), math.max(start, now) end
+  bound = math.max(bound, longest)
+  told = id .. ' ' .. number(bound) .. ' ' .. number(start) .. ' '
+  -- A server with full memory refuses the mark, and must let holders leave all the same. The next
+  -- script tries again; until one succeeds this one grants nothing.
+  local set = redis.pcall('HSET', mark, 'told', told, 'reign', this, 'till', number(till), 'longest', number(longest),
+    'fresh', number(start + bound / 4), 'ends', number(ends), 'run', run, 'since', number(complete))
+  if type(set) == 'table' then refused = not m.err and set return opened or now + span end
+  if till == 0 or hash or string.find(known, told, 2, true) ~= 2 then
+    tell, unconfirmed, facts = told, till == 0, till > 0 and hash and hash .. ' ' .. number(now)
   end
-  if not ttl then
-    if not doubt then tell = text end
-    return till == 0 and now + span or till
-  end
-
-  if replaced or not of then
-    local ids = {}
-    for other in string.gmatch((sawID or '') .. ',' .. (id or '') .. ',' .. (former or ''), '[^,-]+') do
-      if #ids < 3 then ids[#ids + 1] = other end
-    end
-    former = #ids > 0 and table.concat(ids, ',') or '-'
-    id = string.sub(run, 1, 8) .. '.' .. string.format('%.0f', now)
-  end
-  if doubt then swaps, of = swapped() or swaps or '0', reign .. '/' .. run end
-  local function written()
-    return string.format('%.0f %.0f %s %.0f %s %s %.0f %s', till, longest, of, before, swaps, former, version, id)
-  end
-  local new = written()
-  if new ~= text then
-    version = math.max(version + 1, sawVersion + 1, now)
-    new = written()
-  end
-  -- With TILL 0 it is written each time: WAIT waits for the writes of its own connection.
-  if new ~= text or till == 0 then
-    -- A server with full memory refuses the mark, and must let holders leave all the same. The next
-    -- script tries again; until one succeeds this one grants nothing.
-    local set = redis.pcall('SET', mark, new)
-    if set.err then return covered and opened or now + span end
-  end
-  tell, unconfirmed = new == saw and '' or new, till == 0 and 1 or 0
   return till == 0 and now + span or till
 end
 
--- run is the script itself.
+-- run is the script itself. Its parts follow here; answer.lua begins with the "end" of run.
 local function run()

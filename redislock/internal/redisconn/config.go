@@ -112,6 +112,9 @@ func (cfg Config) options(d *dialer) rueidis.ClientOption {
 		DisableCache:        true, // no client-side caching: CLIENT TRACKING would be one command more
 		AlwaysPipelining:    true, // the other mode cannot be cancelled
 		PipelineMultiplex:   -1,
+		BlockingPoolSize:    mostWaiting + 4, // and the one for messages; 1,024 without this
+		BlockingPoolMinSize: 1,
+		BlockingPoolCleanup: time.Minute,
 		RingScaleEachConn:   ringScale,
 		ReadBufferEachConn:  32 << 10,
 		WriteBufferEachConn: 32 << 10,

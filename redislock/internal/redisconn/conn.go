@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,37 +23,32 @@ import (
 // hash is made, when they are first asked for: programs that link all stores have many scripts and
 // start often.
 type Script struct {
-	parts []func() string
-	once  sync.Once
-	text  string
-	sha1  string
+	prepared func() (text, sha1 string)
 }
 
 // NewScript takes the parts of a script.
-func NewScript(parts ...func() string) *Script { return &Script{parts: parts} }
-
-func (s *Script) prepare() {
-	s.once.Do(func() {
+func NewScript(parts ...func() string) *Script {
+	return &Script{sync.OnceValues(func() (string, string) {
 		var texts []string
-		for _, part := range s.parts {
+		for _, part := range parts {
 			texts = append(texts, part())
 		}
-		s.text = strings.Join(texts, "\n")
-		sum := sha1.Sum([]byte(s.text))
-		s.sha1 = hex.EncodeToString(sum[:])
-	})
+		text := strings.Join(texts, "\n")
+		sum := sha1.Sum([]byte(text))
+		return text, hex.EncodeToString(sum[:])
+	})}
 }
 
 // Text is the script.
 func (s *Script) Text() string {
-	s.prepare()
-	return s.text
+	text, _ := s.prepared()
+	return text
 }
 
 // SHA1 is the hash of the script, in hexadecimal digits.
 func (s *Script) SHA1() string {
-	s.prepare()
-	return s.sha1
+	_, sum := s.prepared()
+	return sum
 }
 
 // Call is one use of a script.
@@ -87,11 +83,13 @@ type Conn interface {
 
 	// Eval runs a script by its hash. A server that does not know the script refuses it
 	// without running it, so that sending the text then repeats nothing. With replicas > 0 it
-	// returns only after that many replicas have the writes, or fails.
+	// returns only after that many replicas have the writes, or fails; what was executed and is not
+	// confirmed has a Value beside the error. A script that writes nothing confirms nothing.
 	Eval(ctx context.Context, s *Script, c Call, replicas int) Reply
 
-	// EvalAll runs a script many times, in as few round trips as possible.
-	EvalAll(ctx context.Context, s *Script, calls []Call) []Reply
+	// EvalAll runs a script many times, in as few round trips as possible, in any order. A WAIT
+	// confirms all writes of a node.
+	EvalAll(ctx context.Context, s *Script, calls []Call, replicas int) []Reply
 
 	// Subscribe listens to a channel until ctx ends or the subscription breaks. It calls up
 	// when the subscription is established. Neither up nor message may block.
@@ -127,7 +125,8 @@ func (e ServerError) Error() string { return string(e) }
 
 // Code is the first word, by which Redis tells its errors apart. Before version 7 an error
 // that ended a script came wrapped: "ERR Error running script (call to f_SHA):
-// @user_script:1: WRONGTYPE Operation against ...". rueidis takes the ERR away.
+// @user_script:1: WRONGTYPE Operation against ...". rueidis takes an ERR in front away, and go-redis
+// does not.
 func (e ServerError) Code() string {
 	text := string(e)
 	if strings.HasPrefix(strings.TrimPrefix(text, "ERR "), "Error running script") {
@@ -135,7 +134,7 @@ func (e ServerError) Code() string {
 			_, text, _ = strings.Cut(text[at+len("@user_script:"):], ": ")
 		}
 	}
-	code, _, _ := strings.Cut(strings.TrimPrefix(text, "-"), " ")
+	code, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(text, "-"), "ERR "), " ")
 	return code
 }
 
@@ -158,19 +157,30 @@ var refusals = []struct{ part, cure string }{
 	{"WRONGPASS", "the server does not let us in; check user and password"},
 	{"NOPERM", "this user may not do that: docs/backends/redis.md has the rights that hasp needs"},
 	{"ACL failure in script", "this user may not do in a script what hasp does: docs/backends/redis.md has the rights that hasp needs"},
-	{"can't run this command or subcommand", "this user may not do that: docs/backends/redis.md has the rights that hasp needs"},
+	{"The user executing the script can't", "this user may not do that: docs/backends/redis.md has the rights that hasp needs"},
 	{"DB index is out of range", "the server has no database of this number"},
+	{"SELECT is not allowed in cluster mode", "a cluster has one database: leave its number out"},
+	{"No such master", "the sentinels do not know this name: check ?sentinel=NAME"},
+	{"NOPROTO", "this is an old server, or a proxy, that does not speak RESP3"},
+	{"protected mode", "the server answers its own machine alone: set a password, or protected-mode no"},
 	{"unknown command", "a command that hasp needs is disabled there (rename-command), or this is no Redis server but a Sentinel (then ?sentinel=NAME) or something else"},
 }
 
 // Refusal marks the errors of a server that refuses a request: for this client, so that asking
 // again does not help, or in its present state, with full memory, a failing disk or missing
-// replicas. EXHAUSTED is the answer of hasp's scripts when there are no more tokens.
+// replicas. EXHAUSTED is the answer of hasp's scripts when there are no more tokens, FORMAT when the
+// mark is of another version.
 func Refusal(err error) error {
 	code := Answered(err)
 	switch code {
 	case "":
 		return err
+	case "FORMAT":
+		var own, found int
+		var mark string
+		_, text, _ := strings.Cut(err.Error(), "FORMAT ")
+		_, _ = fmt.Sscanf(text, "%d. %s %d.", &own, &mark, &found) // 0: it has none
+		return driver.OtherFormat("the key "+mark, found, own, "the keys that begin with "+mark[:max(0, strings.LastIndex(mark, "mark"))])
 	case "READONLY", "MASTERDOWN":
 		return fmt.Errorf("%w: the server is a replica: the address does not lead to the master (with Sentinel, name that by ?sentinel=): %w", driver.ErrRefused, err)
 	case "OOM", "MISCONF", "NOREPLICAS", "EXHAUSTED":
@@ -195,14 +205,28 @@ func (cfg Config) unconnected(err error) error {
 		return fmt.Errorf("no answer within connect_timeout: does the server speak TLS on this port (else redis://)? (%v)", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("no answer within connect_timeout (%v)", err)
-	case strings.Contains(err.Error(), "max number of clients"), errors.Is(err, io.EOF) && secure, errors.Is(err, syscall.ECONNRESET) && secure:
+	case strings.Contains(err.Error(), "max number of clients"):
+		return fmt.Errorf("all connections of the server are in use (maxclients): %w", err)
+	case Answered(err) != "":
+		return err
+	case errors.Is(err, io.EOF) && secure, errors.Is(err, syscall.ECONNRESET) && secure:
 		return fmt.Errorf("the server closed the connection before it said anything: are all its connections in use (maxclients)? %w", err)
 	case errors.As(err, &record):
 		return fmt.Errorf("%w: the server speaks no TLS on this port: take redis:// or its other port: %w", driver.ErrInvalid, err)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		return fmt.Errorf("the server closed the connection before it said anything: does it speak TLS (rediss://), or are all its connections in use (maxclients)? %w", err)
+		return fmt.Errorf("the server closed the connection before it said anything: does it speak TLS (rediss://), are all its connections in use (maxclients), or is it a proxy (twemproxy)? %w", err)
 	}
 	return err
+}
+
+// ErrNotConnected marks requests that were never sent.
+var ErrNotConnected = errors.New("not connected")
+
+// NotSent reports whether an error says that nothing was sent: there was no connection, and none
+// could be made.
+func NotSent(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, ErrNotConnected) || errors.As(err, &op) && op.Op == "dial"
 }
 
 // Replica reports that a server has answered that it is a replica, and has done nothing.

@@ -1,11 +1,11 @@
 package redisconn
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +31,10 @@ type dialer struct {
 	refused map[string]refusal // by address
 
 	dialing map[*context.CancelFunc]string // the address
+
+	// refusal has the first words of a server on the last connection, if they were an error:
+	// rueidis forgets it if the server then closes the connection.
+	refusal atomic.Value
 
 	secure tlsparams.Params
 
@@ -62,28 +66,18 @@ func (d *dialer) dial(ctx context.Context, addr string, nd *net.Dialer, tc *tls.
 
 	c, err := dialAfter(ctx, pause, addr, nd, d.secure.Fresh(tc))
 
-	t, err := d.register(ctx, &cancel, addr, c, err)
-	if err != nil {
-		if c != nil {
-			_ = c.Close()
-		}
-		return nil, err
-	}
-	return t, nil
-}
-
-// register ends a dial. A connection that was made just when close ran is in neither of the lists
-// that close went through: of a dial that close has ended none may remain, since a request on it
-// would wait for a silent server although its context has ended.
-func (d *dialer) register(ctx context.Context, cancel *context.CancelFunc, addr string, c net.Conn, err error) (*conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.dialing, cancel)
+	delete(d.dialing, &cancel)
 	if err != nil {
 		d.failedLocked(addr)
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
+		// It was made just when close ran, and is in neither of the lists that close went through:
+		// of a dial that close has ended none may remain, since a request on it would wait for a
+		// silent server although its context has ended.
+		go c.Close()
 		return nil, err
 	}
 	t := &conn{Conn: c, dialer: d, addr: addr, since: time.Now()}
@@ -120,12 +114,8 @@ func dialAfter(ctx context.Context, pause time.Duration, addr string, nd *net.Di
 }
 
 // close closes the connections to one address and those that are being dialled, or with "" all.
-// A cluster node that does not know its host, or must not tell it, reports an address without a
-// host: clients then use the host from which they got the report.
 func (d *dialer) close(addr string) {
-	meant := func(to string) bool {
-		return addr == "" || to == addr || addr[0] == ':' && strings.HasSuffix(to, addr)
-	}
+	meant := func(to string) bool { return addr == "" || to == addr }
 	d.mu.Lock()
 	conns := make([]*conn, 0, len(d.open))
 	for c := range d.open {
@@ -151,10 +141,17 @@ type conn struct {
 	addr   string
 	since  time.Time
 	failed atomic.Bool // by the peer; rueidis also closes connections that it does not need
+	spoke  bool        // the peer has; one goroutine reads at a time
 }
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	if n > 0 && !c.spoke {
+		c.spoke = true
+		if line, _, _ := bytes.Cut(p[:n], []byte("\r\n")); bytes.HasPrefix(line, []byte("-")) {
+			c.dialer.refusal.Store(ServerError(line[1:]))
+		}
+	}
 	if err != nil {
 		if !errors.Is(err, net.ErrClosed) {
 			c.failed.Store(true)

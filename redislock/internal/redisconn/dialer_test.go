@@ -7,8 +7,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // A connection that is made just when all are closed does not stay open: a request on it would
@@ -31,7 +29,7 @@ func TestMadeWhileClosed(t *testing.T) {
 		_, err := d.dial(t.Context(), l.Addr().String(), nd, nil)
 		ended <- err
 	}()
-	testkit.Await(t, "the dial", dialing)
+	await(t, "the dial", dialing)
 	d.mu.Lock() // a connection is made, and not registered
 	close(connect)
 	server, err := l.Accept()
@@ -45,7 +43,7 @@ func TestMadeWhileClosed(t *testing.T) {
 		(*cancel)()
 	}
 	d.mu.Unlock()
-	if err := testkit.Await(t, "the end of the dial", ended); !errors.Is(err, context.Canceled) {
+	if err := await(t, "the end of the dial", ended); !errors.Is(err, context.Canceled) {
 		t.Fatalf("dialled with %v, although it was cancelled", err)
 	}
 	read := make(chan error, 1)
@@ -53,10 +51,21 @@ func TestMadeWhileClosed(t *testing.T) {
 		_, err := server.Read(make([]byte, 1))
 		read <- err
 	}()
-	if err := testkit.Await(t, "the end of the connection", read); err == nil {
+	if err := await(t, "the end of the connection", read); err == nil {
 		t.Error("something was sent on it")
 	}
 	if len(d.open) > 0 {
 		t.Errorf("%d connections are open", len(d.open))
 	}
+}
+
+// await receives what must come. Only a fault takes that long.
+func await[V any](t *testing.T, what string, from <-chan V) (v V) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(40 * time.Second):
+		t.Fatalf("%s has not come", what)
+	}
+	return v
 }

@@ -2,24 +2,23 @@ package redisconn
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
 )
 
 func (c *rueidisConn) Eval(ctx context.Context, s *Script, call Call, replicas int) Reply {
+	if replicas > 0 {
+		return c.EvalAll(ctx, s, []Call{call}, replicas)[0]
+	}
 	send := func() Reply {
-		if replicas > 0 {
-			return c.one(ctx, func(ctx context.Context, _ rueidis.CommandClient) Reply {
-				return c.evalReplicated(ctx, s, call, replicas)
-			})
-		}
-		return c.one(ctx, func(ctx context.Context, client rueidis.CommandClient) Reply {
-			return evalOnce(ctx, client, s, call)
+		return c.one(ctx, func(ctx context.Context) Reply {
+			r := reply(c.client.Do(ctx, command(c.client, s, call, false)))
+			if Answered(r.Err) == "NOSCRIPT" {
+				r = reply(c.client.Do(ctx, command(c.client, s, call, true)))
+			}
+			return r
 		})
 	}
 	r := send()
@@ -49,142 +48,74 @@ func (c *rueidisConn) demoted(r Reply) bool {
 	return true
 }
 
-// evalOnce sends the hash, and the text if that was refused as unknown.
-func evalOnce(ctx context.Context, client rueidis.CommandClient, s *Script, call Call) Reply {
-	r := reply(client.Do(ctx, evalsha(client, s, call)))
-	if Answered(r.Err) == "NOSCRIPT" {
-		r = reply(client.Do(ctx, eval(client, s, call)))
-	}
-	return r
-}
-
-// evalReplicated needs a dedicated connection: WAIT counts the writes of its connection, and
-// blocks the requests behind it.
-func (c *rueidisConn) evalReplicated(ctx context.Context, s *Script, call Call, replicas int) Reply {
-	d := c.waiting.get(c.client)
-	ended := false
-	defer func() { c.waiting.put(d, ended) }()
-	r := evalOnce(ctx, d, s, call)
-	if r.Err != nil {
-		ended = Answered(r.Err) != ""
-		return r
-	}
-	ack := reply(d.Do(ctx, d.B().Arbitrary("WAIT", strconv.Itoa(replicas), strconv.Itoa(int(WaitBound/time.Millisecond))).Build()))
-	ended = ack.Err == nil || Answered(ack.Err) != ""
-	if n, _ := ack.Value.(int64); ack.Err == nil && n < int64(replicas) {
-		ack.Err = fmt.Errorf("%d of %d replicas have it after %s", n, replicas, WaitBound)
-	}
-	if ack.Err != nil {
-		return Reply{Err: Unconfirmed(ack.Err)}
-	}
-	return r
-}
-
-// waitConns are connections for requests that wait for replicas. They are not given back to
-// rueidis, which would send UNSUBSCRIBE over each: see pubsub.
-type waitConns struct {
-	mu     sync.Mutex
-	idle   []rueidis.DedicatedClient
-	closed bool
-}
-
-// mostIdle bounds the connections that are kept.
-const mostIdle = 16
-
-func (w *waitConns) get(client rueidis.Client) rueidis.DedicatedClient {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if n := len(w.idle); n > 0 {
-		d := w.idle[n-1]
-		w.idle = w.idle[:n-1]
-		return d
-	}
-	d, _ := client.Dedicate() // Close gives it back
-	return d
-}
-
-// put takes a connection back, and closes one on which a request has not ended.
-func (w *waitConns) put(d rueidis.DedicatedClient, ended bool) {
-	w.mu.Lock()
-	keep := ended && !w.closed && len(w.idle) < mostIdle
-	if keep {
-		w.idle = append(w.idle, d)
-	}
-	w.mu.Unlock()
-	if !keep {
-		d.Close()
-	}
-}
-
-// drop closes those that are idle. It is called when any connection has ended: it may be one of
-// them, which the next request would find out as an unknown outcome.
-func (w *waitConns) drop() {
-	w.mu.Lock()
-	all := w.idle
-	w.idle = nil
-	w.mu.Unlock()
-	for _, d := range all {
-		go d.Close() // which waits for a second if the server is silent, and calls drop again
-	}
-}
-
-func (w *waitConns) close() {
-	w.mu.Lock()
-	w.closed = true
-	w.mu.Unlock()
-	w.drop()
-}
-
-// Unconfirmed is the error of a request that the server has executed, and whose WAIT has failed. An
-// answer to WAIT (no right to it, say) is told as text: taken for the answer to the request it
-// would say that nothing was done, and the entry that the request has made would stay.
-func Unconfirmed(err error) error {
-	if Answered(err) != "" {
-		return fmt.Errorf("replication is not confirmed: %v", err)
-	}
-	return fmt.Errorf("replication is not confirmed: %w", err)
-}
-
-// WaitBound is how long a server waits for its replicas.
-const WaitBound = time.Second
-
-func evalsha(client rueidis.CommandClient, s *Script, call Call) rueidis.Completed {
-	return client.B().Evalsha().Sha1(s.SHA1()).Numkeys(int64(len(call.Keys))).Key(call.Keys...).Arg(call.Args...).Build()
-}
-
-func eval(client rueidis.CommandClient, s *Script, call Call) rueidis.Completed {
-	return client.B().Eval().Script(s.Text()).Numkeys(int64(len(call.Keys))).Key(call.Keys...).Arg(call.Args...).Build()
-}
-
 // maxPipeline is how many scripts are sent together. rueidis opens another connection for longer
 // pipelines.
 const maxPipeline = 1000
 
-func (c *rueidisConn) EvalAll(ctx context.Context, s *Script, calls []Call) []Reply {
+func (c *rueidisConn) EvalAll(ctx context.Context, s *Script, calls []Call, replicas int) []Reply {
 	all := make([]Reply, 0, len(calls))
 	for batch := range slices.Chunk(calls, maxPipeline) {
-		failed := func(err error) []Reply { return slices.Repeat([]Reply{{Err: err}}, len(batch)) }
-		all = append(all, run(ctx, c, func(ctx context.Context) ([]Reply, error) {
-			rs := evalPipeline(ctx, c.client, s, batch)
-			if c.demoted(rs[len(rs)-1]) {
-				rs = evalPipeline(ctx, c.client, s, batch)
+		send := func() []Reply {
+			if replicas > 0 {
+				return c.evalReplicated(ctx, s, batch, replicas)
 			}
-			return rs, rs[len(rs)-1].Err
-		}, failed)...)
+			return run(ctx, c, func(ctx context.Context) ([]Reply, error) {
+				rs := ByHash(batch, func(calls []Call, text bool) []Reply {
+					return replies(c.client.DoMulti(ctx, commands(c.client, s, calls, text)...))
+				})
+				return rs, rs[len(rs)-1].Err
+			}, func(err error) []Reply { return failed(batch, err) })
+		}
+		rs := send()
+		if c.demoted(rs[len(rs)-1]) {
+			rs = send()
+		}
+		all = append(all, rs...)
 	}
 	return all
 }
 
-func evalPipeline(ctx context.Context, client rueidis.CommandClient, s *Script, calls []Call) []Reply {
+func failed(calls []Call, err error) []Reply { return slices.Repeat([]Reply{{Err: err}}, len(calls)) }
+
+// command runs a script by its hash, or by its text.
+func command(client rueidis.CommandClient, s *Script, call Call, text bool) rueidis.Completed {
+	n := int64(len(call.Keys))
+	if text {
+		return client.B().Eval().Script(s.Text()).Numkeys(n).Key(call.Keys...).Arg(call.Args...).Build()
+	}
+	return client.B().Evalsha().Sha1(s.SHA1()).Numkeys(n).Key(call.Keys...).Arg(call.Args...).Build()
+}
+
+func commands(client rueidis.CommandClient, s *Script, calls []Call, text bool) rueidis.Commands {
 	cmds := make(rueidis.Commands, len(calls))
 	for i, call := range calls {
-		cmds[i] = evalsha(client, s, call)
+		cmds[i] = command(client, s, call, text)
 	}
-	rs := make([]Reply, len(calls))
-	for i, r := range client.DoMulti(ctx, cmds...) {
+	return cmds
+}
+
+func replies(results []rueidis.RedisResult) []Reply {
+	rs := make([]Reply, len(results))
+	for i, r := range results {
 		rs[i] = reply(r)
-		if Answered(rs[i].Err) == "NOSCRIPT" { // once: from then on the server knows the script
-			rs[i] = reply(client.Do(ctx, eval(client, s, calls[i])))
+	}
+	return rs
+}
+
+// ByHash sends the hash of a script for each call, and the text for those that were refused as
+// unknown.
+func ByHash(calls []Call, send func(calls []Call, text bool) []Reply) []Reply {
+	rs := send(calls, false)
+	var which []int
+	var unknown []Call
+	for i, r := range rs {
+		if Answered(r.Err) == "NOSCRIPT" {
+			which, unknown = append(which, i), append(unknown, calls[i])
+		}
+	}
+	if len(unknown) > 0 {
+		for i, r := range send(unknown, true) {
+			rs[which[i]] = r
 		}
 	}
 	return rs

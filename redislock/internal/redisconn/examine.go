@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/doctor"
+	"github.com/hasplock/hasp/driver/kit/doctor"
 )
 
 // Examination has the findings about one server, for a driver's Diagnose.
@@ -16,7 +16,7 @@ type Examination struct {
 	doctor.Report
 	node   Node
 	ctx    context.Context
-	said   string            // the answer to INFO
+	info   string            // the answer to INFO
 	Fields map[string]string // of it
 }
 
@@ -27,8 +27,8 @@ func Examine(ctx context.Context, n Node) (*Examination, error) {
 		return nil, fmt.Errorf("%s: %w", n.Addr(), r.Err)
 	}
 	x := &Examination{Report: doctor.Report{Server: n.Addr()}, node: n, ctx: ctx, Fields: map[string]string{}}
-	x.said, _ = r.Value.(string)
-	for line := range strings.Lines(x.said) {
+	x.info, _ = r.Value.(string)
+	for line := range strings.Lines(x.info) {
 		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			x.Fields[key] = value
 		}
@@ -62,7 +62,7 @@ func (x *Examination) Version() {
 	_, _ = fmt.Sscanf(x.Fields["redis_version"], "%d.%d", &major, &minor) // Valkey says 7.2 here
 	x.When(major < 6 || major == 6 && minor < 2, driver.Bad, "version", name+" "+v+", older than 6.2, which hasp is not made for", "upgrade the server")
 	x.Else("version", name+" "+v)
-	x.Product(products, x.said)
+	x.Product(products, x.info)
 }
 
 // products are recognised by a line of INFO.
@@ -92,7 +92,7 @@ func Meet(ctx context.Context, n Node, replica string) (runID string, err error)
 	if x.Fields["role"] == "slave" {
 		return "", fmt.Errorf("%w: %s is a replica%s", driver.ErrInvalid, n.Addr(), replica)
 	}
-	if err := doctor.Refuse(products, x.said); err != nil {
+	if err := doctor.Refuse(products, x.info); err != nil {
 		return "", fmt.Errorf("%s: %w", n.Addr(), err)
 	}
 	return x.Fields["run_id"], ctx.Err()

@@ -66,71 +66,38 @@ func (l *Listener) run(ctx context.Context, first chan<- error) {
 // of the end: the requests on the same connection report it, and there is no caller here.
 //
 // It needs no goroutine besides its caller's while all is well: a server for others has thousands
-// of these.
+// of these. A confirmation starts one, since a client library must not wait for what follows, and
+// may confirm a subscription more than once: one runs at a time.
 func (l *Listener) once(ctx context.Context, first *chan<- error) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	u := upSignal{tell: func() {
-		if *first != nil {
-			*first <- nil
-			*first = nil
+	var mu, turn sync.Mutex
+	var calls sync.WaitGroup
+	var established, over bool
+	err := l.Conn.Subscribe(ctx, l.Channel, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if over {
+			return
 		}
-		l.Subscribed(ctx)
-	}}
-	err := l.Conn.Subscribe(ctx, l.Channel, u.up, l.Message)
+		established = true
+		calls.Go(func() {
+			turn.Lock()
+			defer turn.Unlock()
+			if *first != nil {
+				*first <- nil
+				*first = nil
+			}
+			l.Subscribed(ctx)
+		})
+	}, l.Message)
 	cancel()
-	established := u.wait()
+	mu.Lock()
+	over = true
+	mu.Unlock()
+	calls.Wait()
 	if *first != nil {
 		*first <- err
 	}
 	return established
-}
-
-// upSignal calls tell on a goroutine that lasts as long as the call, one call at a time. A client
-// library may confirm a subscription more than once, and must not wait for what follows from that.
-type upSignal struct {
-	tell func()
-
-	calls   sync.WaitGroup
-	mu      sync.Mutex
-	ever    bool
-	pending bool // tell is to be called, once more if it runs
-	running bool
-	over    bool // wait was called
-}
-
-func (u *upSignal) up() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.over {
-		return
-	}
-	u.ever, u.pending = true, true
-	if !u.running {
-		u.running = true
-		u.calls.Go(u.run)
-	}
-}
-
-func (u *upSignal) run() {
-	for {
-		u.mu.Lock()
-		if !u.pending {
-			u.running = false
-			u.mu.Unlock()
-			return
-		}
-		u.pending = false
-		u.mu.Unlock()
-		u.tell()
-	}
-}
-
-// wait returns when tell is not called any more, and reports whether it ever was.
-func (u *upSignal) wait() bool {
-	u.mu.Lock()
-	u.over = true
-	u.mu.Unlock()
-	u.calls.Wait()
-	return u.ever
 }

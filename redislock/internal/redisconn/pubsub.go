@@ -118,8 +118,10 @@ func (p *pubsub) open(ctx context.Context) (*pubsubConn, error) {
 	go func() { made <- dialPubsub(p.client) }()
 	select {
 	case l := <-made:
-		if old != nil && old.unused() {
-			old.conn.Close() // otherwise its last listener does
+		if old != nil {
+			if used, _ := old.remove("", nil); used == 0 {
+				old.conn.Close() // otherwise its last listener does
+			}
 		}
 		p.conn = l
 		if l.ended() {
@@ -223,12 +225,6 @@ func (p *pubsub) drop(l *pubsubConn, channel string, s *subscription) {
 		}
 		go l.conn.Close() // it waits for a second if the server is silent
 	}
-}
-
-// unused reports that there are no listeners.
-func (l *pubsubConn) unused() bool {
-	used, _ := l.remove("", nil)
-	return used == 0
 }
 
 // remove removes a listener, and counts the channels with and without any.

@@ -19,6 +19,8 @@ import (
 	"github.com/hasplock/hasp/redislock/internal/redisconn"
 )
 
+var one = redisconn.NewScript(func() string { return "return 1" })
+
 // refusing is a server that greets, and then answers every command with an error.
 type refusing struct {
 	net.Listener
@@ -169,8 +171,11 @@ func TestEveryRefusal(t *testing.T) {
 			}
 			check("a script", conn.Eval(ctx, one, call, 0).Err)
 			check("a script with replicas", conn.Eval(ctx, one, call, 1).Err)
-			for _, r := range conn.EvalAll(ctx, one, slices.Repeat([]redisconn.Call{call}, 3)) {
+			for _, r := range conn.EvalAll(ctx, one, slices.Repeat([]redisconn.Call{call}, 3), 0) {
 				check("one of several", r.Err)
+			}
+			if redisconn.Replica(redisconn.ServerError(c.text)) {
+				ended <- <-ended // all connections were closed: the next subscription must not find this one
 			}
 			check("another subscription", conn.Subscribe(ctx, "second", func() {}, func(string) {}))
 			err = conn.Each(ctx, func(n redisconn.Node) error { return n.Do(ctx, "ROLE").Err })

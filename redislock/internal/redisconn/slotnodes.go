@@ -9,9 +9,8 @@ import (
 )
 
 // slotNodes knows which node of a cluster has a slot; rueidis has no method for it. It is read at
-// the first use, and again after a request has found a node silent. A slot that has moved since
-// does no harm, because it does not decide where a request is sent. With wait=N it decides whose
-// replicas confirm a renewal: docs/backends/redis.md says so.
+// the first use, and again after a request has found a node silent, or has been sent to another. A
+// slot that has moved since does no harm: a request that was sent to the wrong node is redirected.
 type slotNodes struct {
 	mu     sync.Mutex
 	known  bool
@@ -26,12 +25,13 @@ const (
 )
 
 // of returns the node of a slot, or "".
-func (s *slotNodes) of(ctx context.Context, slot uint16, slots func(context.Context) any) string {
+func (s *slotNodes) of(ctx context.Context, slot uint16, slots func(context.Context) (answer any, host string)) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.known && !time.Now().Before(s.next) {
 		s.next = time.Now().Add(slotsPause)
-		s.read(slots(ctx)) // other calls wait meanwhile: it is bounded, and rare
+		answer, host := slots(ctx) // other calls wait meanwhile: it is bounded, and rare
+		s.read(answer, host)
 	}
 	if int(slot) >= len(s.bySlot) {
 		return ""
@@ -46,8 +46,9 @@ func (s *slotNodes) forget() {
 	s.known = false
 }
 
-// read parses the answer of CLUSTER SLOTS: [first, last, [host, port, ...], replicas...]...
-func (s *slotNodes) read(answer any) {
+// read parses the answer of CLUSTER SLOTS: [first, last, [host, port, ...], replicas...]... asked is
+// the host of the node that gave it.
+func (s *slotNodes) read(answer any, asked string) {
 	ranges, _ := answer.([]any)
 	if len(ranges) == 0 {
 		return
@@ -62,10 +63,13 @@ func (s *slotNodes) read(answer any) {
 		first, _ := parts[0].(int64)
 		last, _ := parts[1].(int64)
 		node, _ := parts[2].([]any)
-		if len(node) < 2 || first < 0 || last >= int64(len(s.bySlot)) {
+		if len(node) < 2 || node[0] == "?" || first < 0 || last >= int64(len(s.bySlot)) {
 			continue
 		}
 		host, _ := node[0].(string)
+		if host == "" {
+			host = asked
+		}
 		port, _ := node[1].(int64)
 		addr := net.JoinHostPort(host, strconv.FormatInt(port, 10))
 		if index[addr] == 0 {

@@ -14,7 +14,7 @@ end
 -- scripts that grant begin with); ttl is the caller's.
 local function closedFor(ttl)
   local now = micros()
-  return math.max(0, math.ceil((closedUntil(now, ttl .. '000') - now) / 1000))
+  return math.max(0, math.ceil((closedUntil(now, ttl * 1000) - now) / 1000))
 end
 
 -- longer is ms, or what the key has left if that is more: clients with different settings share

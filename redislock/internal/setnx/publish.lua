@@ -6,7 +6,6 @@ local me = ARGV[1]
 local value = redis.call('GET', lock)
 if not mine(value, me) then return 0 end
 local there = tonumber(string.match(value, '^%d+', #me + 1))
-if not there or there < tonumber(ARGV[2]) then
-  redis.call('SET', lock, me .. ARGV[3], 'KEEPTTL')
-end
+local stays = there and there >= tonumber(ARGV[2])
+redis.call('SET', lock, stays and value or me .. ARGV[3], 'KEEPTTL') -- also if it changes nothing: see queue/adopt.lua
 return 1

@@ -8,6 +8,7 @@ package setnx
 
 import (
 	"embed"
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -87,8 +88,7 @@ var known = []struct {
 	what    string
 	shared  string // how hasp can share the lock; "" if it cannot
 }{
-	{`^hash hasp2$`, "a queue of hasp, strategy=queue", "strategy=queue in every client"},
-	{`^hash hasp1$`, "a queue of an older hasp", "one version of hasp in every client"},
+	{`^hash hasp\d+$`, "a queue of hasp, strategy=queue", "strategy=queue in every client"},
 	{`^hash mode (read|write)$`, "a read-write lock of Redisson", ""},
 	{`^hash [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:\d+$`, "a lock of Redisson", "strategy=redisson in every client"},
 	{`^string [A-Za-z0-9-]{1,40} -?\d+\.\d+ \d+:`, "a lock of hasp, redlock://", "redlock:// in every client"},
@@ -99,11 +99,19 @@ var known = []struct {
 	{`^string `, "a string, as any SET NX may have written it", "strategy=setnx, if that is a lock"},
 }
 
+// QueueFormat is the version of hasp's queue that a key has by the answer of Format, 0 if it has none.
+func QueueFormat(answer any) (number int) {
+	if parts, _ := answer.([]any); len(parts) > 1 && parts[0] == "hash" {
+		_, _ = fmt.Sscanf(fmt.Sprint(parts[1]), "hasp%d", &number)
+	}
+	return number
+}
+
 // Describe interprets the answer of Format: what the key has, and how hasp can share it, "" if it
 // cannot, or if it is no known lock. what is "" for a missing key or answer.
 func Describe(answer any) (what, shared string) {
 	parts, _ := answer.([]any)
-	if len(parts) != 2 {
+	if len(parts) < 2 {
 		return "", ""
 	}
 	kind, _ := parts[0].(string)

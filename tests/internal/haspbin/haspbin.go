@@ -1,4 +1,4 @@
-// Package haspbin builds the command, for tests in another module than its packages.
+// Package haspbin builds the commands, for tests in another module than its packages.
 package haspbin
 
 import (
@@ -31,8 +31,8 @@ func built(t testing.TB, build func() (string, error)) string {
 // Each is built once: to link it takes a second and a half of processor time, also if nothing has
 // changed.
 var (
-	hasp    = sync.OnceValues(func() (string, error) { return build(".") })
-	torture = sync.OnceValues(func() (string, error) { return build("./hasp-torture") })
+	hasp    = sync.OnceValues(func() (string, error) { return build("cmd/hasp") })
+	torture = sync.OnceValues(func() (string, error) { return build("torture/hasp-torture") })
 )
 
 func build(program string) (string, error) {
@@ -45,8 +45,8 @@ func build(program string) (string, error) {
 		return "", err
 	}
 	file := filepath.Join(dir, "hasp")
-	c := exec.Command("go", "build", "-tags", "grpcnotrace,nozookeeper", "-o", file, program)
-	c.Dir = filepath.Join(strings.TrimSpace(string(root)), "cmd", "hasp")
+	c := exec.Command("go", "build", "-tags", "grpcnotrace,nozookeeper", "-o", file, ".")
+	c.Dir = filepath.Join(strings.TrimSpace(string(root)), filepath.FromSlash(program))
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}

@@ -54,7 +54,9 @@ func (s *Server) Start() {
 func (s *Server) launch() bool {
 	s.t.Helper()
 	s.cmd = exec.Command(s.file, append([]string{"serve", "--store", s.Store, "--listen", s.Addr, "--log", "off"}, s.args...)...)
-	known := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "HASP_SCREENSHOTS=") }) // the browser's
+	known := slices.DeleteFunc(os.Environ(), func(v string) bool { // hasp refuses what it does not know: these are the tests'
+		return strings.HasPrefix(v, "HASP_SCREENSHOTS=") || strings.HasPrefix(v, "HASP_PROGRAMS")
+	})
 	s.cmd.Env = append(known, "HOME="+s.t.TempDir())
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {

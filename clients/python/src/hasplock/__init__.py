@@ -10,7 +10,7 @@ See README.md, and docs/SERVE.md of hasp for what is promised.
 """
 
 from ._client import Client
-from ._errors import Busy, Closed, HaspError, LockLost, Refused, Unavailable
+from ._errors import Busy, Closed, HaspError, LockLost, Quarantine, Refused, Unavailable
 from ._lease import Lease, Lock
 
-__all__ = ["Busy", "Client", "Closed", "HaspError", "Lease", "Lock", "LockLost", "Refused", "Unavailable"]
+__all__ = ["Busy", "Client", "Closed", "HaspError", "Lease", "Lock", "LockLost", "Quarantine", "Refused", "Unavailable"]

@@ -32,6 +32,7 @@ class Entered:
     state: str
     token: int
     entry: str
+    quarantine: float = 0.0  # seconds: the store grants nothing for so long, and no holder is known
 
 
 @dataclass
@@ -57,11 +58,12 @@ def alive(answer: Any) -> Alive:
 def entered(answer: Any) -> Entered:
     a = _object(answer)
     state = _text(a, "state")
+    quarantine = _seconds(a, "quarantine_ms") if "quarantine_ms" in a else 0.0
     if state == "busy":
-        return Entered(state, 0, "")
+        return Entered(state, 0, "", quarantine)
     if state not in ("held", "waiting"):
         raise _odd("the state %r" % state)
-    return Entered(state, _whole(a, "token", 0, True), _text(a, "entry"))
+    return Entered(state, _whole(a, "token", 0, True), _text(a, "entry"), quarantine)
 
 
 def news(answer: Any) -> News:

@@ -13,7 +13,7 @@ from typing import Any, Iterator, Optional
 from urllib.parse import quote
 
 from . import _answers
-from ._errors import Busy, Closed, Gone, HaspError, LockLost, SessionGone, Unavailable
+from ._errors import Busy, Closed, Gone, HaspError, LockLost, Quarantine, SessionGone, Unavailable
 from ._http import Cancel, Cancelled, Transport
 from ._keeper import LONG, Keeper
 from ._lease import Lease, Lock
@@ -27,7 +27,8 @@ class Client(Keeper):
 
     ttl is after how many seconds others get the locks of a client that has died. Use one for all
     programs of a store. One session, which threads in the background keep alive, serves all locks. A
-    child that was forked must make another client.
+    child that was forked may use it, too, with a session of its own: what the parent holds is not the
+    child's.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Client(Keeper):
         return Lock(self, self._wants(name, note, {"value": base64.b64encode(value).decode()}, ask), timeout)
 
     def try_lock(self, name: str, *, note: str = "") -> Optional[Lease]:
-        """The mutex if it is free at this moment, else None."""
+        """The mutex if it is free at this moment, else None. Quarantine if no holder is known, and the store grants nothing yet."""
         return self._acquire(self._tries(name, note=note), 0.0, Cancel())
 
     def leader(self, name: str) -> Optional[bytes]:
@@ -72,6 +73,7 @@ class Client(Keeper):
         return self._leader(name, None)
 
     def _leader(self, name: str, cancel: Optional[Cancel]) -> Optional[bytes]:
+        self._after_fork()
         return _answers.published(self._http.request("GET", "/v1/queue?limit=1&name=" + quote(name, safe=""), cancel=cancel))
 
     def observe(self, name: str) -> Iterator[Optional[bytes]]:
@@ -79,12 +81,14 @@ class Client(Keeper):
 
         When the server cannot be reached later on, it goes on when it can.
         """
-        return self._observe(name, self._polls)
+        return self._observe(name, None)
 
-    def _observe(self, name: str, cancel: Cancel) -> Iterator[Optional[bytes]]:
-        """observe, until cancel is called."""
+    def _observe(self, name: str, given: Optional[Cancel]) -> Iterator[Optional[bytes]]:
+        """observe, until given is called."""
         last: tuple[Any, ...] = ()
         while not self._closed:
+            self._after_fork()
+            cancel = given or self._polls
             try:
                 now = self._leader(name, cancel)
                 if (now,) != last:
@@ -106,6 +110,7 @@ class Client(Keeper):
 
     def close(self) -> None:
         """Release everything. What is still held counts as lost."""
+        self._after_fork()
         with self._mutex:
             session, self._closed = self._session, True
             self._replace(None)
@@ -123,8 +128,7 @@ class Client(Keeper):
             raise ValueError("a lock has a name")
         if ask:
             more = {**more, "asks": ask}
-        owner = "%s@%s pid %d" % (_user(), socket.gethostname(), os.getpid())
-        return {"name": name, "note": note or self._note or "%s (%s)" % (os.path.basename(sys.argv[0] or "python"), owner), **more}
+        return {"name": name, "note": note or self._note, **more}
 
     def _tries(self, name: str, *, note: str = "") -> dict[str, Any]:
         return {**self._wants(name, note, {}), "no_wait": True}
@@ -134,6 +138,8 @@ class Client(Keeper):
     def _acquire(self, request: dict[str, Any], timeout: Optional[float], cancel: Cancel) -> Optional[Lease]:
         """Ask until there is a lease, or the time to wait is over: one loop, also for a server that is
         away, and for the session that is opened first."""
+        self._after_fork()
+        request = {**request, "note": request["note"] or _whoami()}
         end = self._clock() + (float("inf") if timeout is None else timeout)
         place: Optional[Place] = None
         pause = FIRST
@@ -156,6 +162,8 @@ class Client(Keeper):
                     pause = min(2 * pause, 2.0)
                     continue
                 if state == "busy":
+                    if place.opens:
+                        raise Quarantine(request["name"], place.opens - self._clock())
                     return None
                 if state == "waiting":
                     self._await(place, end, cancel)
@@ -165,12 +173,14 @@ class Client(Keeper):
                         return lease
                 elif self._clock() >= end:
                     self._leave(place.session, place.number)
+                    if place.opens > self._clock():
+                        raise Quarantine(request["name"], place.opens - self._clock())
                     raise Busy("the lock %r is held by others, and %g seconds are over" % (request["name"], timeout or 0))
                 elif place.news != GONE and self._current(place.session):
                     pause = self._less_often(pause, end, cancel)  # its server does not wait for it any more
                     continue
                 pause = FIRST
-        except (Busy, Closed):
+        except (Busy, Closed, Quarantine):
             raise
         except (Unavailable, Cancelled):  # a server that is silent would keep the caller here
             if place is not None:
@@ -219,6 +229,7 @@ class Client(Keeper):
             if place.news == GONE:  # it has overtaken the answer
                 raise Gone("the place was lost")
             place.entry = answer.entry
+            place.opens = answer.quarantine and self._clock() + answer.quarantine
             if answer.state == "held":
                 place.hear(HELD, answer.token)
             return "held" if place.news == HELD else answer.state
@@ -327,6 +338,11 @@ class Client(Keeper):
         with self._mutex:
             if lease._session.leases.get(lease._number) is lease:
                 del lease._session.leases[lease._number]
+
+
+def _whoami() -> str:
+    program = os.path.basename((getattr(sys, "argv", None) or [""])[0]) or "python"  # an interpreter in another program has none
+    return "%s (%s@%s pid %d)" % (program, _user(), socket.gethostname(), os.getpid())
 
 
 def _user() -> str:

@@ -19,6 +19,19 @@ class Busy(HaspError):
     """The lock is held by others, and the time to wait is over."""
 
 
+class Quarantine(HaspError):
+    """No holder of the lock is known, but the store may have forgotten locks: it grants none for another seconds.
+
+    It is not Busy: do not take it for another that does the work.
+    """
+
+    def __init__(self, name: str, seconds: float) -> None:
+        super().__init__(
+            "no holder of the lock %r is known, but the store may have forgotten locks, and grants none for another %.1f s: try again then, or wait" % (name, seconds)
+        )
+        self.seconds = max(seconds, 0.0)
+
+
 class Refused(HaspError):
     """The server or the store refuses: a missing right, a limit, a name that is used by another kind of lock."""
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from ._errors import HaspError, Refused, Unavailable, from_problem
 
 PATIENCE = 15.0  # seconds, for an answer that waits for nothing
-IDLE = 4  # connections that are kept
+KEPT = 8  # connections that no request uses
 LARGEST = 64 << 20  # bytes of an answer
 
 
@@ -90,9 +90,16 @@ class Transport:
         self.host, self.port, self.secure = parts.hostname, parts.port, parts.scheme == "https"
         self._token = token
         self._tls = tls or (ssl.create_default_context() if self.secure else None)
-        self._mutex = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
         self._closed = False
+        self.begin_process()
+
+    def begin_process(self) -> None:
+        """In a child that was forked: close the parent's connections here, which says nothing to the server."""
+        for connection in self._idle:
+            connection.close()
+        self._idle = []
+        self._mutex = threading.Lock()
 
     def __str__(self) -> str:
         return "hasp serve at %s%s" % (self.host, ":%d" % self.port if self.port else "")
@@ -108,7 +115,7 @@ class Transport:
 
     def _keep(self, connection: http.client.HTTPConnection) -> None:
         with self._mutex:
-            if not self._closed and len(self._idle) < IDLE:
+            if not self._closed and len(self._idle) < KEPT:
                 self._idle.append(connection)
                 return
         connection.close()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import queue
 import random
 import threading
 from typing import Any, Callable, Optional
 
 from . import _answers, _clock
 from ._errors import Closed, Gone, HaspError, SessionGone, Unavailable
-from ._http import Cancel, Cancelled
+from ._http import KEPT, Cancel, Cancelled
 from ._lease import OVER, Lease
 from ._session import ASK, GONE, HELD, TRUST, Place, Session
 
@@ -23,12 +25,32 @@ class Keeper:
         self._http = http
         self._clock: Callable[[], float] = _clock.now
         self._ttl = ttl
+        self._closed = False
+        self._forks: dict[int, threading.Lock] = {}  # by process
+        self._begin_process()
+
+    def _begin_process(self) -> None:
         self._mutex = threading.RLock()  # guards the session, and what is in it
         self._changed = threading.Condition(self._mutex)
         self._moving = threading.RLock()  # held while a session moves; taken before the mutex
         self._session: Optional[Session] = None
-        self._closed = False
         self._polls = Cancel()
+        self._process = os.getpid()  # last: whoever sees it sees the rest
+
+    def _after_fork(self) -> None:
+        """In a child that was forked, begin anew: a session, mutexes and connections of its own.
+
+        Whatever may be called by a user does this first. The parent's threads are not here, so that a
+        mutex that one of them held at the fork would never open. The process is looked at, in place of
+        os.register_at_fork, because that does not see a fork of a library in C.
+        """
+        process = os.getpid()
+        if self._process != process:
+            # A mutex that was made in this process, by the first thread that comes: setdefault is one step.
+            with self._forks.setdefault(process, threading.Lock()):
+                if self._process != process:
+                    self._http.begin_process()
+                    self._begin_process()
 
     def _next(self) -> Place:
         """A place for a new lock."""
@@ -64,11 +86,17 @@ class Keeper:
             self._free(new)
 
     def _replace(self, session: Optional[Session]) -> None:
-        """Make another session the client's. Those who wait in the one before queue again."""
+        """Make another session the client's. Those who wait in the one before queue again.
+
+        The request for news of that one is cut off: its server may live on, and where a store shows no
+        waiters it would take free locks for those who have gone.
+        """
         with self._mutex:
             old, self._session = self._session, session
             self._changed.notify_all()
             self._ring(old)
+            if old is not None:
+                old.polls()
 
     def _ring(self, session: Optional[Session]) -> None:
         """Have all who wait in a session look."""
@@ -224,7 +252,7 @@ class Keeper:
             sent = self._clock()
             try:
                 path = "/v1/session/events?after=%d&wait_ms=%d" % (seen, LONG * 1000)
-                news = _answers.news(self._http.request("GET", path, session=session.id, wait=LONG, cancel=self._polls))
+                news = _answers.news(self._http.request("GET", path, session=session.id, wait=LONG, cancel=session.polls))
                 self._hear(session, news)
                 fresh = news.version > seen and bool(news.lost or news.held or news.waiting)
                 seen = news.version
@@ -304,9 +332,7 @@ class Keeper:
             except BaseException:
                 old.moving = False
                 raise
-            for lease in held:
-                new.last += 1
-                self._adopt(lease, old, new)
+            self._adopt_all(held, old, new)
             self._begin(old, new)
 
     def _try_to_recover(self, old: Session) -> bool:
@@ -316,31 +342,61 @@ class Keeper:
             return False
         return True
 
-    def _adopt(self, lease: Lease, old: Session, new: Session) -> None:
+    def _adopt_all(self, held: list[Lease], old: Session, new: Session) -> None:
+        """Adopt several at once: of many, one after the other, the last ones would be lost at a distant server.
+
+        What is lost is told by this thread, which may use the client while the session moves.
+        """
+        rest: "queue.SimpleQueue[tuple[Lease, int]]" = queue.SimpleQueue()
+        done: "queue.SimpleQueue[tuple[Lease, str]]" = queue.SimpleQueue()
+        for lease in held:
+            new.last += 1
+            rest.put((lease, new.last))
+
+        def adopts() -> None:
+            while True:
+                try:
+                    lease, number = rest.get_nowait()
+                except queue.Empty:
+                    return
+                try:
+                    reason = self._adopt(lease, old, new, number)
+                except Exception as e:  # Closed: the client is
+                    reason = str(e)
+                done.put((lease, reason))
+
+        for _ in range(min(KEPT, len(held))):
+            threading.Thread(target=adopts, name="hasplock", daemon=True).start()
+        for _ in held:
+            lease, reason = done.get()
+            if reason:
+                lease._end(reason)
+
+    def _adopt(self, lease: Lease, old: Session, new: Session, number: int) -> str:
+        """Have a lease adopted under a number. Why it is lost; "" if it is not."""
         body = {k: v for k, v in lease._request.items() if k in ("name", "kind", "capacity", "units", "note")}
         body.update({"from": lease._entry, "seq": lease.token, "from_session": old.id, "from_lock": lease._number})
-        number = new.last
         while True:
             try:
                 answer = _answers.entered(self._http.request("POST", "/v1/locks/%d/adopt" % number, body, session=new.id))
                 break
             except Unavailable as e:
                 if self._clock() >= min(lease._deadline(), new.deadline):
-                    return self._not_adopted(lease, new, number, e)
+                    return self._not_adopted(new, number, e)
                 self._pause(0.05)
             except HaspError as e:  # gone, or the store cannot hand a lock on
-                return self._not_adopted(lease, new, number, e)  # or a proxy has refused to repeat what was done
+                return self._not_adopted(new, number, e)  # or a proxy has refused to repeat what was done
         if answer.state != "held" or answer.token != lease.token:
-            return self._not_adopted(lease, new, number, None)
+            return self._not_adopted(new, number, None)
         with self._mutex:
             if old.leases.get(lease._number) is lease and self._clock() < lease._deadline():
                 lease._session, lease._number, lease._entry = new, number, answer.entry
                 new.leases[number] = lease
-                return
+                return ""
             self._lapse(lease)
         self._leave_later(new, number)  # its time was over meanwhile: nothing may keep it
-        lease._end(OVER)
+        return OVER
 
-    def _not_adopted(self, lease: Lease, new: Session, number: int, why: Optional[HaspError]) -> None:
+    def _not_adopted(self, new: Session, number: int, why: Optional[HaspError]) -> str:
         self._leave_later(new, number)  # if it was adopted, no lease has it
-        lease._end("its server has ended: %s" % (why or "no other one has adopted it"))
+        return "its server has ended: %s" % (why or "no other one has adopted it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import os
 import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional
@@ -30,6 +31,7 @@ class Lease:
         self.name: str = request["name"]
         self.token = token
         self._client, self._session, self._number = client, session, number
+        self._process = os.getpid()
         self._request, self._entry = request, entry
         self._values = 0
         self._mutex = threading.Lock()  # nothing else is taken while it is held
@@ -53,7 +55,7 @@ class Lease:
     def check(self) -> None:
         """Raise LockLost unless the lock is held."""
         if not self.held():
-            raise LockLost("the lock %r is not held: %s" % (self.name, self._reason or "it was released"))
+            raise LockLost("the lock %r is not held: %s" % (self.name, self.reason or "it was released"))
 
     @property
     def lost(self) -> threading.Event:
@@ -69,6 +71,7 @@ class Lease:
 
     def on_lost(self, tell: Callable[[str], None]) -> None:
         """Have tell(reason) called when the lock is lost, by the thread that notices: it must return at once."""
+        self._after_fork()
         with self._mutex:
             if not self._lost.is_set():
                 self._told.append(tell)
@@ -88,7 +91,24 @@ class Lease:
         Any other error says that it is not confirmed. The client repeats the release then, for as
         long as its session lives; a second call of release asks again.
         """
+        self._after_fork()
         self._client._release(self)
+
+    def _after_fork(self) -> None:
+        """In a child that was forked, let go of what its parent holds: held() is false, and release does nothing.
+
+        Before any mutex, as in the client. Two threads may be here at once: each leaves the same.
+        """
+        self._client._after_fork()
+        process = os.getpid()
+        if self._process != process:
+            if not self._over and not self._lost.is_set():
+                self._reason = "process %d holds it, of which this one was forked" % self._process
+            lost = threading.Event()
+            lost.set()
+            self._mutex, self._lost, self._told = threading.Lock(), lost, []
+            self._over = self._done = True
+            self._process = process
 
     def _look(self) -> float:
         """How long it is held for sure, by the clock: 0 if it is not.
@@ -97,6 +117,7 @@ class Lease:
         thread of the client has run, and a keep-alive that succeeds a moment later must not make
         held what was told as lost.
         """
+        self._after_fork()
         client = self._client
         with client._mutex:
             if self._over or self._lost.is_set():
@@ -128,12 +149,35 @@ class Lease:
                 logging.getLogger("hasplock").exception("what was to be told of the loss of %r has failed", self.name)
 
 
+class Entered:
+    """What with statements have entered, by the thread or task that has. Each step is one of a list:
+    a mutex might be held by another thread at a fork."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[object, Any]] = []
+
+    def push(self, who: object, what: Any) -> None:
+        self._all.append((who, what))
+
+    def pop(self, who: object) -> Any:
+        """What who has entered last; what was entered last by any, if another one leaves the block than has
+        entered it, as frameworks have it that enter and leave in threads or tasks of their choice."""
+        while True:
+            everything = self._all.copy()
+            entry = next((each for each in reversed(everything) if each[0] == who), None) or everything[-1]
+            try:
+                self._all.remove(entry)
+            except ValueError:
+                continue  # another thread was quicker
+            return entry[1]
+
+
 class Lock:
     """A lock of a name. Use it in a with statement, as often as you like, from any thread."""
 
     def __init__(self, client: "Client", request: dict[str, Any], timeout: Optional[float]) -> None:
         self._client, self._request, self._timeout = client, request, timeout
-        self._local = threading.local()
+        self._entered = Entered()
 
     def acquire(self, timeout: Optional[float] = None) -> Lease:
         """Wait for the lock, first come, first served.
@@ -146,14 +190,13 @@ class Lock:
         return lease
 
     def __enter__(self) -> Lease:
-        held = self._local.__dict__.setdefault("held", [])
         lease = self.acquire()
-        held.append(lease)
+        self._entered.push(threading.get_ident(), lease)
         return lease
 
     def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
         """Release. If the lock was lost meanwhile, and the block has not failed, this raises LockLost."""
-        lease: Lease = self._local.held.pop()
+        lease: Lease = self._entered.pop(threading.get_ident())
         try:
             lease.release()
         except LockLost:

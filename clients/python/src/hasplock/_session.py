@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from ._answers import Opened
+from ._http import Cancel
 
 if TYPE_CHECKING:
     from ._lease import Lease
@@ -36,6 +37,7 @@ class Session:
         self.leaving: set[int] = set()  # numbers whose release is not confirmed
         self.heard = sent  # when the server has last answered with news, or that there are none
         self.draining = False  # the server is about to end, and tells no news any more
+        self.polls = Cancel()  # ends the request for news
 
     def place(self, mutex: threading.RLock) -> "Place":
         """A place for another lock."""
@@ -54,6 +56,7 @@ class Place:
         self.left = False  # the server has forgotten the session
         self.token = 0
         self.entry = ""
+        self.opens = 0.0  # when a store that may have forgotten locks grants again
 
     def hear(self, news: str, token: int = 0) -> None:
         """Note news. What is held may be lost afterwards, and nothing else comes after these two."""

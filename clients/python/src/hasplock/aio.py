@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import ssl
 from types import TracebackType
 from typing import Any, AsyncIterator, Optional
@@ -27,26 +28,22 @@ class Lock:
 
     def __init__(self, client: "Client", lock: _lease.Lock) -> None:
         self._client, self._lock = client, lock
-        self._held: dict[Any, list[tuple[_lease.Lease, "_Block"]]] = {}  # by task
+        self._entered = _lease.Entered()
 
     async def acquire(self, timeout: Optional[float] = None) -> _lease.Lease:
         """Wait for the lock. Cancelling gives the place in the queue up."""
         wait = self._lock._timeout if timeout is None else timeout
-        lease = await self._client._acquire(self._client._waits, self._lock._request, wait)
+        lease = await self._client._acquire(self._client._threads.waits, self._lock._request, wait)
         assert lease is not None
         return lease
 
     async def __aenter__(self) -> _lease.Lease:
         lease = await self.acquire()
-        block = _Block(lease)
-        self._held.setdefault(asyncio.current_task(), []).append((lease, block))
+        self._entered.push(asyncio.current_task(), (lease, _Block(lease)))
         return lease
 
     async def __aexit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
-        task = asyncio.current_task()
-        lease, block = self._held[task].pop()
-        if not self._held[task]:
-            del self._held[task]
+        lease, block = self._entered.pop(asyncio.current_task())
         lost = block.end()
         try:
             await self._client.release(lease)
@@ -79,11 +76,15 @@ class _Block:
             self._task.cancel()
 
     def end(self) -> bool:
-        """Whether the loss has cancelled the block; if so the task is not cancelled any more."""
+        """Whether the loss has cancelled the block; if so the task is not cancelled any more.
+
+        A block may be left in another task, which was not cancelled.
+        """
         self._ended = True
-        if self._cancelled and self._task is not None and hasattr(self._task, "uncancel"):
+        here = self._cancelled and self._task is asyncio.current_task()
+        if here and self._task is not None and hasattr(self._task, "uncancel"):
             self._task.uncancel()
-        return self._cancelled
+        return here
 
 
 class Client:
@@ -100,13 +101,15 @@ class Client:
         threads: int = 64,
     ) -> None:
         self._sync = _client.Client(url, token=token, ttl=ttl, tls=tls, note=note)
-        self._waits = concurrent.futures.ThreadPoolExecutor(threads, "hasplock-wait")
-        # For what ends by itself. Waits take no thread from it: a release is what they wait for.
-        self._short = concurrent.futures.ThreadPoolExecutor(threads, "hasplock-short")
-        self._observers: set[Cancel] = set()
+        self._count = threads
+        self._processes: dict[int, _Threads] = {}  # a child that was forked has none of its parent's threads
+
+    @property
+    def _threads(self) -> "_Threads":
+        return self._processes.get(os.getpid()) or self._processes.setdefault(os.getpid(), _Threads(self._count))
 
     def _run(self, call: Any, *args: Any) -> "asyncio.Future[Any]":
-        return asyncio.get_running_loop().run_in_executor(self._short, call, *args)
+        return asyncio.get_running_loop().run_in_executor(self._threads.short, call, *args)
 
     async def _acquire(self, threads: concurrent.futures.Executor, request: dict[str, Any], wait: Optional[float]) -> Optional[_lease.Lease]:
         """Acquire in a thread. What is granted to a task that is cancelled is given back."""
@@ -127,7 +130,7 @@ class Client:
         lease = None if work.exception() else work.result()
         if lease is not None:
             try:
-                self._short.submit(lease.release)  # this may be the loop's thread
+                self._threads.short.submit(lease.release)  # this may be the loop's thread
             except RuntimeError:
                 pass  # the client is closed: that gives everything back
 
@@ -155,7 +158,7 @@ class Client:
 
     async def try_lock(self, name: str, *, note: str = "") -> Optional[_lease.Lease]:
         """As Client.try_lock; release it with await client.release(lease)."""
-        return await self._acquire(self._short, self._sync._tries(name, note=note), 0.0)
+        return await self._acquire(self._threads.short, self._sync._tries(name, note=note), 0.0)
 
     async def release(self, lease: _lease.Lease) -> None:
         """Release without blocking the loop. A task that is cancelled meanwhile does not stop the release."""
@@ -169,26 +172,36 @@ class Client:
 
     async def observe(self, name: str) -> AsyncIterator[Optional[bytes]]:
         """As Client.observe."""
-        cancel, end = Cancel(), object()
+        cancel, end, threads = Cancel(), object(), self._threads
         values = self._sync._observe(name, cancel)
-        self._observers.add(cancel)
+        threads.observers.add(cancel)
         try:
             while not self._sync._closed:
-                value: Any = await asyncio.get_running_loop().run_in_executor(self._waits, next, values, end)
+                value: Any = await asyncio.get_running_loop().run_in_executor(threads.waits, next, values, end)
                 if value is end:
                     return
                 yield value
         finally:
             cancel()  # a task that is cancelled leaves its thread in a request
-            self._observers.discard(cancel)
+            threads.observers.discard(cancel)
 
     async def close(self) -> None:
         """As Client.close."""
-        for cancel in self._observers:
+        for cancel in self._threads.observers:
             cancel()
         await self._run(self._sync.close)
-        self._waits.shutdown(wait=False)
-        self._short.shutdown(wait=False)
+        self._threads.waits.shutdown(wait=False)
+        self._threads.short.shutdown(wait=False)
+
+
+class _Threads:
+    """Of a process."""
+
+    def __init__(self, count: int) -> None:
+        self.waits = concurrent.futures.ThreadPoolExecutor(count, "hasplock-wait")
+        # For what ends by itself. Waits take no thread from it: a release is what they wait for.
+        self.short = concurrent.futures.ThreadPoolExecutor(count, "hasplock-short")
+        self.observers: set[Cancel] = set()
 
 
 async def _to_its_end(work: "asyncio.Future[Any]") -> Any:

@@ -11,9 +11,9 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/hold"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
@@ -22,6 +22,7 @@ import (
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/cobra"
 )
 
@@ -30,8 +31,9 @@ type app struct {
 	streams
 	settings settings.Settings
 	connect  func(ctx context.Context, url string, opts ...hasp.Option) (*hasp.Client, error)
-	args     []string     // as given
-	holder   *hold.Holder // of a background holder
+	args     []string         // as given
+	holder   *hold.Holder     // of a background holder
+	above    func() []holding // askAbove, once: what is held for those who wait for this hasp does not change
 }
 
 // streams are the descriptors of the process, and what is printed to them.
@@ -58,7 +60,7 @@ func Main() int {
 }
 
 func (a *app) run(args []string) int {
-	a.args = args
+	a.args, a.above = args, sync.OnceValue(a.askAbove)
 	a.stderr = a.output(a.stderr, output.GapInWords)
 	defer func() { output.FlushAll(a.outputs) }()
 	root := a.root()
@@ -111,11 +113,9 @@ func (a *app) root() *cobra.Command {
 		Use:     "hasp",
 		Short:   "run a command under a lock that holds between processes and machines",
 		Version: thisVersion().String(),
-		Long: `hasp runs a command under a lock, so that only one runs at a time: among the
-processes of a machine with no set-up at all, among machines through the store
-you already have.
-
-  hasp run nightly-report -- ./report.sh` + "\n\n" + manual.Common,
+		Long: `hasp runs a command under a lock, so that only one runs at a time: on this machine
+with no set-up at all, among machines through the store you already have.`,
+		Example:           `  hasp run nightly-report -- ./report.sh`,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
@@ -136,10 +136,13 @@ you already have.
 		}
 		return exit.Usage("%s; see: %s --help", describeFlagError(err), cmd.CommandPath())
 	})
-	root.SetHelpCommandGroupID("")
 	root.SetHelpCommand(helpCommand(root))
+	root.SetUsageFunc(usage)
 	for _, v := range verbs() {
 		root.AddCommand(v.make(a))
+	}
+	for _, t := range manual.Topics {
+		root.AddCommand(&cobra.Command{Use: t.Name, Short: t.Short, Long: t.Text})
 	}
 	if len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd) { // the shell asks
 		a.completions(root)
@@ -198,7 +201,7 @@ func oneName(cmd *cobra.Command, args []string) (string, error) {
 
 func checkName(name string) error {
 	if err := driver.CheckName(name); err != nil {
-		return exit.Usage("%s", strings.TrimPrefix(err.Error(), hasp.ErrInvalidOption.Error()+": "))
+		return exit.Usage("%s", strings.TrimPrefix(err.Error(), hasp.ErrInvalid.Error()+": "))
 	}
 	return nil
 }

@@ -16,12 +16,12 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/storeurl"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/internal/exit"
+	"github.com/hasplock/hasp/internal/signals"
 )
 
 func TestBusyMessage(t *testing.T) {
@@ -46,6 +46,10 @@ func TestBusyMessage(t *testing.T) {
 		},
 		{hasp.Queue{Name: "p", Waiters: []hasp.Entry{waiter}}, `"p" is about to pass to bo@web-1 pid 7, 1 waiting`},
 		{hasp.Queue{Name: "p"}, `"p" just became free`},
+		{
+			hasp.Queue{Name: "p", Holders: []hasp.Entry{{Owner: hasp.Owner{Host: "web-3"}, LooksOver: ana.Since}}},
+			`"p" held by web-3, looks over since 14:02:11`,
+		},
 		{hasp.Queue{Name: "p", Quarantine: 2500 * time.Millisecond}, `"p" is free, but the store may have forgotten locks, and grants none for another 2.5s`},
 		{
 			hasp.Queue{Name: "e\x1b[2J", Holders: []hasp.Entry{{Owner: hasp.Owner{Note: "x\x1b]0;title\a\ny"}}}},
@@ -157,7 +161,7 @@ func TestFailureCodes(t *testing.T) {
 		{context.DeadlineExceeded, 69},
 		{lockError(hasp.ErrMismatch), 78},
 		{hasp.ErrUnsupported, 78},
-		{hasp.ErrInvalidOption, 78},
+		{hasp.ErrInvalid, 78},
 		{hasp.ErrDeadlock, 78},
 		{lockError(fmt.Errorf("%w: read-only", hasp.ErrRefused)), 78},
 		{fmt.Errorf("open: %w", fs.ErrPermission), 78},
@@ -261,7 +265,7 @@ func FuzzArguments(f *testing.F) {
 			// Every verb has to pass here before it does anything.
 			connect: func(_ context.Context, url string, _ ...hasp.Option) (*hasp.Client, error) {
 				opened = append(opened, url)
-				return nil, fmt.Errorf("%w: no store", hasp.ErrInvalidOption) // final: elect tries again for ever otherwise
+				return nil, fmt.Errorf("%w: no store", hasp.ErrInvalid) // final: elect tries again for ever otherwise
 			},
 		}
 		code := a.run(args)

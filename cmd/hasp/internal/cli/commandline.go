@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -13,10 +13,10 @@ import (
 // namesAndCommand splits NAME -- CMD ARGS, or the form without "--" where it cannot be misread.
 // locks are the names that -l gives: then there is no NAME. With --any all words before "--" are
 // names.
-func (a *app) namesAndCommand(cmd *cobra.Command, args, locks []string, any bool) (names, argv []string, err error) {
-	if dash := cmd.ArgsLenAtDash(); any && dash > 0 && dash < len(args) {
+func (a *app) namesAndCommand(cmd *cobra.Command, args, locks []string, anyOf bool) (names, argv []string, err error) {
+	if dash := cmd.ArgsLenAtDash(); anyOf && dash > 0 && dash < len(args) {
 		names, argv = args[:dash], args[dash:]
-	} else if any {
+	} else if anyOf {
 		err = exit.Usage("--any needs NAMEs, -- and the command, as in hasp %s --any gpu0 gpu1 -- CMD", cmd.Name())
 	} else {
 		names, argv, err = a.split(cmd, args, locks)

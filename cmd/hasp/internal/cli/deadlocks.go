@@ -6,8 +6,9 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/cmd/hasp/internal/records"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/cobra"
 )
 
@@ -36,7 +37,7 @@ func (a *app) deadlocks(f *storeFlags) error {
 		}
 		for _, d := range found {
 			if f.json {
-				err = a.printJSON(d)
+				err = a.printJSON(records.OfDeadlock(d))
 			} else {
 				err = a.print("%s", cycle(d, time.Now()))
 			}

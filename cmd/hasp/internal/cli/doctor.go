@@ -5,13 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/cobra"
 )
 
@@ -58,7 +59,7 @@ func (a *app) doctor(f *storeFlags, t *trustFlags) error {
 		return err
 	}
 	defer client.Close()
-	d := diagnosis{Store: client.Backend().String(), Connected: millis(time.Since(began)), Findings: []driver.Finding{}}
+	d := diagnosis{Store: client.Store(), Connected: millis(time.Since(began)), Findings: []driver.Finding{}}
 	if err := d.examine(ctx, client); err != nil {
 		return exit.Of(interruption(ctx, err))
 	}
@@ -95,16 +96,24 @@ func (d *diagnosis) examine(ctx context.Context, client *hasp.Client) error {
 	if errors.Is(err, driver.ErrReadOnly) {
 		d.TTL, err = "not tried: this user may only look at the store", nil
 	}
-	if err != nil {
+	refused := err
+	if !errors.Is(err, driver.ErrRefused) && err != nil {
 		return err
 	}
 	if x, ok := client.Backend().(driver.Diagnoser); ok {
 		found, err := x.Diagnose(ctx)
-		if err != nil && !errors.Is(err, driver.ErrUnsupported) {
+		if err != nil && !errors.Is(err, driver.ErrUnsupported) && refused == nil {
 			return fmt.Errorf("examine %s: %w", d.Store, exit.Within(err))
 		}
 		d.Findings = append(d.Findings, found...)
 	}
+	if refused == nil {
+		return nil
+	}
+	if !slices.ContainsFunc(d.Findings, func(f driver.Finding) bool { return f.Level == driver.Bad }) {
+		return refused
+	}
+	d.TTL = "not tried: " + refused.Error() // the findings say which right is missing
 	return nil
 }
 

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/internal/exit"
+	"github.com/hasplock/hasp/internal/signals"
 	"github.com/spf13/cobra"
 )
 
@@ -43,7 +43,8 @@ change, until a signal comes. With --once print the present leader and end; exit
 code 1 if there is none.
 
 ` + manual.Elect,
-		Example: "  hasp elect --value $(hostname):8080 scheduler -- ./scheduler\n  hasp elect --observe scheduler",
+		Annotations: map[string]string{mostNeeded: "value observe once ttl on-lost kill-after json store verbose help", othersIn: "hasp run"},
+		Example:     "  hasp elect --value $(hostname):8080 scheduler -- ./scheduler\n  hasp elect --observe scheduler",
 	}
 	fs := c.Flags()
 	f.storeFlags.add(fs, "tell what happens as JSON on standard error; with --observe on standard output")
@@ -91,7 +92,7 @@ func (a *app) elect(cmd *cobra.Command, args []string, f *electFlags) error {
 		return r.done(record{}, asked(exit.Of(err)))
 	}
 	defer client.Close()
-	r.store = client.Backend().String()
+	r.store = client.Store()
 	c := &candidate{app: a, client: client, flags: f, plannedRun: e, signals: sigs}
 	return c.campaign()
 }
@@ -180,7 +181,7 @@ func (c *candidate) lead(term *hasp.Term, requests <-chan hasp.Owner) (again boo
 func (c *candidate) win(election *hasp.Election) (*hasp.Term, error) {
 	ctx, stop := c.signals.Until(context.Background())
 	var term *hasp.Term
-	err := c.app.checkNested(ctx, c.client, c.report.name)
+	err := c.app.checkNested(ctx, c.client, c.report.name, false)
 	if err == nil {
 		term, err = election.Campaign(ctx, []byte(c.flags.value))
 	}

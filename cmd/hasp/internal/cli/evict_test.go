@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/hasplock/hasp/memlock"
 )
 

@@ -7,11 +7,11 @@ import (
 	"io/fs"
 	"strconv"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/fencing"
 	"github.com/hasplock/hasp/fencing/filefence"
+	"github.com/hasplock/hasp/internal/exit"
+	"github.com/hasplock/hasp/internal/signals"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -26,12 +26,7 @@ another process has the lock now: its next write destroys the other's. hasp fenc
 writes only if the resource has seen no greater fencing token.`,
 	}
 	c.AddCommand(a.fenceFileCommand())
-	return a.verb(c, func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return cmd.Help()
-		}
-		return exit.Usage("hasp fence knows no %s; see: hasp fence --help", view.Quote(args[0]))
-	})
+	return c // refuseUnknown makes it run
 }
 
 // fenceFlags say under which lock and token to write, and how long to wait for another writer.

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/storeurl"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/pflag"
 )
 
@@ -83,6 +83,19 @@ func (f *lockFlags) check() error {
 	return checkText("--note", f.note)
 }
 
+const kindShared = "shared"
+
+// kind says what is asked for, if it is not the whole lock.
+func (f *lockFlags) kind() string {
+	switch {
+	case f.permits.n > 0:
+		return f.permits.String() + " permits"
+	case f.shared:
+		return kindShared
+	}
+	return ""
+}
+
 // most is how long to wait: zero with --no-wait.
 func (f *lockFlags) most() duration {
 	if f.noWait {
@@ -127,18 +140,17 @@ func (f *commandFlags) add(fs *pflag.FlagSet) {
 // holdFlags bound how long run and try hold the lock, and what busy means to them.
 type holdFlags struct {
 	minHold, maxHold duration
-	busyCode         exitCode
+	busyCode         int
 	skipOK           bool
 	withParent       bool
 }
 
 func (f *holdFlags) add(fs *pflag.FlagSet) {
 	f.maxHold.min = 1
-	f.busyCode.code = exit.CodeBusy
 	fs.Var(&f.maxHold, "max-hold", "stop the command (TERM, then KILL) when it has held the lock so long; exit code 124")
 	fs.Var(&f.minHold, "min-hold", "hold the lock at least so long, if the command ends earlier; a signal or the death of hasp ends that")
 	fs.BoolVar(&f.withParent, "with-parent", false, "end with the process that started hasp: stop the command (TERM, then KILL), or leave the queue")
-	fs.VarP(&f.busyCode, "busy-code", "E", "the exit code when the lock is busy")
+	fs.IntVarP(&f.busyCode, "busy-code", "E", exit.CodeBusy, "the exit `code` when the lock is busy")
 	fs.BoolVar(&f.skipOK, "skip-ok", false, "do not wait (unless --wait says so), and being busy is a success (exit code 0), as for a cron job that still runs")
 }
 
@@ -146,11 +158,14 @@ func (f *holdFlags) check(fs *pflag.FlagSet) error {
 	if f.maxHold.set && f.minHold.d > f.maxHold.d {
 		return exit.Usage("--min-hold (%s) cannot be longer than --max-hold (%s)", f.minHold.d, f.maxHold.d)
 	}
+	if f.busyCode < 0 || f.busyCode > 255 {
+		return exit.Usage("--busy-code: an exit code is a number from 0 to 255")
+	}
 	if f.skipOK && fs.Changed("busy-code") {
 		return exit.Usage("--skip-ok and --busy-code exclude each other")
 	}
 	if f.skipOK {
-		f.busyCode.code = exit.CodeOK
+		f.busyCode = exit.CodeOK
 	}
 	return nil
 }

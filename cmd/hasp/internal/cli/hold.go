@@ -8,11 +8,11 @@ import (
 	"io"
 	"syscall"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/output"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/cobra"
 )
 
@@ -29,10 +29,11 @@ it holds several, all or none.
 
 Under cron or as a service standard input ends at once; give it one that does not.
 
-` + manual.Export,
+` + manual.Export + "\n\n" + manual.Background,
 		Example: "  coproc hasp hold deploy; read -u ${COPROC[0]}; ...; exec {COPROC[1]}>&-\n" +
 			"  eval \"$(hasp hold --export deploy)\"; ./build; hasp release --mine\n" +
-			"  eval \"$(hasp hold --export -l accounts -l stock)\"",
+			"  eval \"$(hasp hold --export -l accounts -l stock)\"\n" +
+			"  hasp hold --background --pid $PPID testdb || hasp who --mine --wait 100s",
 	}
 	f.storeFlags.add(c.Flags(), "tell failures as JSON on standard error, too; standard output is JSON in any case")
 	f.lockFlags.add(c.Flags())
@@ -50,8 +51,11 @@ Under cron or as a service standard input ends at once; give it one that does no
 		if err := x.check(cmd.Flags(), a.args); err != nil {
 			return err
 		}
-		if x.export {
+		switch {
+		case x.export:
 			return a.export(names, f, x)
+		case x.background:
+			return a.background(names, f, x)
 		}
 		return a.hold(names, f)
 	})
@@ -129,7 +133,7 @@ func (a *app) holdUntil(ctx context.Context, l *commandLease, r *reporter, out *
 	case <-ctx.Done():
 	case err := <-out.Failed:
 		return notPrinted(err)
-	case <-l.Lost():
+	case <-l.Context().Done():
 		err := l.Err()
 		rec := r.describe("lost", l)
 		rec.Message = fmt.Sprint(err)

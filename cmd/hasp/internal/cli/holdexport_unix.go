@@ -8,9 +8,10 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/hold"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
+	"github.com/hasplock/hasp/internal/exit"
 )
 
 // export is hold --export: in the hasp that the shell has started, or in the background holder.
@@ -52,18 +53,25 @@ func (a *app) keep(names []string, f *runFlags, x *exportFlags) error {
 	}
 	defer client.Close()
 	held.numbered = len(f.locks) > 0
+	l := a.heldLock(client, held, x, r)
+	l.Requests = requests
+	state, err := a.holder.Keep(ctx, l)
+	if err != nil {
+		return r.done(record{}, exit.Of(err))
+	}
+	return r.done(record{}, &exit.Failure{Code: state.Exit, Err: errors.New(state.Message), Told: true})
+}
+
+// heldLock makes the lock that a background holder is handed.
+func (a *app) heldLock(client *hasp.Client, held *commandLease, x *exportFlags, r *reporter) hold.Lock {
 	onLost := x.onLost.Signal
 	if x.onLost.Ends() {
 		onLost = syscall.SIGTERM
 	}
 	why := sync.OnceValue(func() error { return explainLoss(client, held, held.Err()) })
-	state, err := a.holder.Keep(ctx, hold.Lock{
-		Lost: held.Lost(), State: func() hold.State { return stateOf(held, r, why) }, Release: func() error { return giveBack(held) },
-		Acquired: r.acquired, MaxHold: x.maxHold.d, OnLost: onLost, Requests: requests,
+	return hold.Lock{
+		Lost: held.Context().Done(), State: func() hold.State { return stateOf(held, r, why) }, Release: func() error { return giveBack(held) },
+		Acquired: r.acquired, MaxHold: x.maxHold.d, OnLost: onLost,
 		Silent: x.given, Say: r.say, Detail: r.detail,
-	})
-	if err != nil {
-		return r.done(record{}, exit.Of(err))
 	}
-	return r.done(record{}, &exit.Failure{Code: state.Exit, Err: errors.New(state.Message), Told: true})
 }

@@ -7,15 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/hold"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/queues"
+	"github.com/hasplock/hasp/cmd/hasp/internal/records"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/cobra"
 )
 
@@ -52,7 +54,9 @@ func (f holderFilter) leavesOut(e hasp.Entry) bool {
 
 func (a *app) whoCommand() *cobra.Command {
 	var f storeFlags
-	var mine, held bool
+	var mine mineFlags
+	var held bool
+	var wait duration
 	c := &cobra.Command{
 		Use:   "who [flags] NAME",
 		Short: "show the queue of a lock",
@@ -60,8 +64,10 @@ func (a *app) whoCommand() *cobra.Command {
 will be served. SINCE is when they asked for it, by their own clocks; EXPIRES in
 how long the store removes the entry if it is not renewed, "-" where nothing
 expires and where the store does not say it (etcd, ZooKeeper, redlock, the
-formats of other libraries); TOKEN the fencing token of the grant, or of the one to
-come; VALUE the text that a leader publishes (hasp elect --value).
+formats of other libraries). On kube and s3 it is "looks over since" a time for a
+holder that may be dead, by its own clock: who waits takes the lock when it has seen
+that for the holder's TTL. TOKEN the fencing token of the grant, or of the one to
+come, VALUE the text that a leader publishes (hasp elect --value).
 
 With --held, the exit code says whether the lock is held: 0 if it is, 1 if not.
 
@@ -69,12 +75,16 @@ Of long notes and values the beginning is shown. With --json, a value is whole:
 text where it is UTF-8, and otherwise base64, as value_base64.`,
 	}
 	f.add(c.Flags(), "as one JSON object: name, holders, waiters, store")
-	c.Flags().BoolVar(&mine, "mine", false, "ask for the locks that hasp hold --export holds for this shell, or those of the NAMEs; exit code 0 while they are held, 76 otherwise")
+	mine.add(c.Flags(), "ask for the locks that hasp hold holds in the background for this shell, or those of the NAMEs; exit code 0 while they are held, 75 while one is waited for, 76 otherwise")
+	c.Flags().VarP(&wait, "wait", "w", "with --mine: wait at most so long for those that are waited for")
 	c.Flags().BoolVar(&held, "held", false, "exit with 1 if the lock is not held")
 	one := with(oneName, func(name string) error { return a.who(name, &f, held) })
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
-		if mine {
-			return a.mineOf(cmd, args, hold.AskState, f.json)
+		switch {
+		case mine.mine:
+			return a.mineOf(cmd, args, hold.AskState, &mine, f.json, wait.d)
+		case mine.pid != 0 || slices.ContainsFunc(a.args, func(arg string) bool { return strings.HasPrefix(arg, "--wait") || arg == "-w" }):
+			return exit.Usage("--pid and --wait go with --mine; hasp wait waits until a lock is free")
 		}
 		return one(cmd, args)
 	})
@@ -107,13 +117,13 @@ func (a *app) askingEach(f *storeFlags, do func(context.Context, *hasp.Client) e
 
 // queueLine is a line that who and ls print with --json.
 type queueLine struct {
-	hasp.Queue
+	records.Queue
 	Store string `json:"store"`
 }
 
 // at names the store of an answer. A message that a lock is free must say in which store: each user
 // has a default store, and the lock may be held in another.
-func at(c *hasp.Client) string { return " at " + view.Clean(c.Backend().String()) }
+func at(c *hasp.Client) string { return " at " + view.Clean(c.Store()) }
 
 func (a *app) list(prefix string, f *storeFlags, only holderFilter) error {
 	return a.askingEach(f, func(ctx context.Context, c *hasp.Client) error {
@@ -135,7 +145,7 @@ func (a *app) list(prefix string, f *storeFlags, only holderFilter) error {
 			if !f.json {
 				continue
 			}
-			if err := a.printJSON(queueLine{q, c.Backend().String()}); err != nil {
+			if err := a.printJSON(queueLine{records.Of(q), c.Store()}); err != nil {
 				return err
 			}
 		}
@@ -160,6 +170,9 @@ func listRow(q hasp.Queue, now time.Time) []string {
 		if n := len(q.Holders) - 1; n > 0 {
 			holder += fmt.Sprintf(" and %d more", n)
 		}
+		if over := view.Over(h, now); over != "" {
+			holder += ", " + over
+		}
 	}
 	return []string{view.Clean(q.Name), holder, since, age, fmt.Sprint(len(q.Waiters))}
 }
@@ -175,7 +188,7 @@ func (a *app) who(name string, f *storeFlags, held bool) error {
 			no = &exit.Failure{Code: exit.CodeNo, Outcome: exit.OutcomeNo, Err: fmt.Errorf("%q is not held", view.Clean(name)), Told: true}
 		}
 		if f.json {
-			return cmp.Or(a.printJSON(queueLine{q, c.Backend().String()}), no)
+			return cmp.Or(a.printJSON(queueLine{records.Of(q), c.Store()}), no)
 		}
 		if q.Quarantine > 0 {
 			a.tell(fmt.Sprintf("the store may have forgotten locks, and grants none for another %s%s", view.Brief(q.Quarantine), at(c)))
@@ -240,7 +253,10 @@ func units(e hasp.Entry) string {
 
 // expires says in how long the store removes an entry that is not renewed.
 func expires(e hasp.Entry, now time.Time) string {
-	if e.Expires.IsZero() {
+	switch {
+	case !e.LooksOver.IsZero():
+		return view.Over(e, now)
+	case e.Expires.IsZero():
 		return "-"
 	}
 	return "in " + view.Brief(e.Expires.Sub(now))

@@ -8,9 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
 	"github.com/hasplock/hasp/hasptest"
+	"github.com/hasplock/hasp/internal/exit"
 )
 
 // A try that finds all of many locks taken, one slow answer after the other, says so: it is no store
@@ -32,7 +31,7 @@ func TestTryOfManyTakesItsTime(t *testing.T) {
 			}
 			store.Delay(20 * time.Millisecond)
 			q := &acquisition{
-				app:    &app{settings: settings.Settings{Getenv: func(string) string { return "" }}},
+				app:    &app{above: func() []holding { return nil }},
 				client: client, flags: &lockFlags{noWait: true}, any: any, names: names, report: &reporter{began: time.Now()},
 			}
 			if _, err := q.run(t.Context()); exit.Of(err).Outcome != exit.OutcomeBusy {

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/cobra"
 )
 
@@ -71,7 +71,7 @@ func (a *app) migrate(f *storeFlags, show bool, role string) error {
 		case err != nil:
 			return err
 		case f.json:
-			return a.printJSON(migrateLine{c.Backend().String(), from, to, role})
+			return a.printJSON(migrateLine{c.Store(), from, to, role})
 		case from == to:
 			a.tell(fmt.Sprintf("%s is up to date (version %d)", c.Backend(), to))
 		default:

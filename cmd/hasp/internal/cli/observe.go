@@ -6,25 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	"unicode/utf8"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/cmd/hasp/internal/records"
+	"github.com/hasplock/hasp/internal/exit"
 )
 
 // leaderLine is the line that elect --observe --json prints at every change.
 type leaderLine struct {
-	Time   time.Time   `json:"time"`
-	Name   string      `json:"name"`
-	Store  string      `json:"store"`
-	Leads  bool        `json:"leads"` // there is a leader
-	Holder string      `json:"holder,omitempty"`
-	Token  uint64      `json:"token,omitempty"`
-	Value  string      `json:"value,omitempty"`        // if it is UTF-8
-	Base64 []byte      `json:"value_base64,omitempty"` // otherwise
-	Owner  *hasp.Owner `json:"owner,omitempty"`
-	Since  time.Time   `json:"since,omitzero"`
+	Time   time.Time `json:"time"`
+	Name   string    `json:"name"`
+	Store  string    `json:"store"`
+	Leads  bool      `json:"leads"` // there is a leader
+	Holder string    `json:"holder,omitempty"`
+	Token  uint64    `json:"token,omitempty"`
+	records.Value
+	Owner *hasp.Owner `json:"owner,omitempty"`
+	Since time.Time   `json:"since,omitzero"`
 }
 
 // observe follows the leader until a signal comes, through outages of the store.
@@ -60,7 +59,7 @@ func (a *app) observeOnce(name string, f *storeFlags) error {
 	return a.asking(f, func(ctx context.Context, c *hasp.Client) error {
 		leader, err := c.Election(name).Leader(ctx)
 		var no error
-		if errors.Is(err, hasp.ErrNotHeld) {
+		if errors.Is(err, hasp.ErrNotFound) {
 			no, err = &exit.Failure{Code: exit.CodeNo, Outcome: exit.OutcomeNo, Err: err, Told: true}, nil
 		}
 		if err != nil {
@@ -72,15 +71,10 @@ func (a *app) observeOnce(name string, f *storeFlags) error {
 
 func (a *app) printLeader(c *hasp.Client, name string, l hasp.Entry, asJSON bool) error {
 	if asJSON {
-		line := leaderLine{Time: time.Now(), Name: name, Store: c.Backend().String()}
+		line := leaderLine{Time: time.Now(), Name: name, Store: c.Store()}
 		if l.ID != "" {
 			line.Leads, line.Holder, line.Token = true, l.ID, l.Token
-			line.Owner, line.Since = &l.Owner, l.Since
-			if utf8.Valid(l.Value) {
-				line.Value = string(l.Value)
-			} else {
-				line.Base64 = l.Value
-			}
+			line.Owner, line.Since, line.Value = &l.Owner, l.Since, records.ValueOf(l.Value)
 		}
 		return a.printJSON(line)
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/internal/exit"
 )
 
 // Between two attempts to reach a store. The longest is how late hasp may notice that the store is
@@ -17,50 +17,42 @@ const (
 	againMost  = 5 * time.Second
 )
 
-// persistence is how long a verb tries to reach a store that cannot be reached at the start.
-type persistence struct {
-	always bool          // until a signal comes
-	most   time.Duration // else for so long
-	tell   func(error)
-}
+// untilSignal has persist try until a signal comes.
+const untilSignal time.Duration = -1
 
-// forWait is that of a verb with --wait. Without --wait there is none: a wrong address must not
-// hang a job that is to wait for its lock for as long as it takes, and what calls hasp may look at
-// 69.
-func forWait(most duration, tell func(error)) persistence {
-	return persistence{most: most.d, tell: tell}
-}
-
-// persist repeats attempt for as long as it fails for a reason that may pass (see isTransient), and
-// tells the first one and each that differs at once: a wrong address shows when it can be
-// corrected, not when the wait is over. An attempt is told how long it may wait.
+// persist repeats attempt for most, as long as it fails for a reason that may pass (see isTransient).
+// Without --wait there is one attempt: a wrong address must not hang a job that is to wait for its
+// lock for as long as it takes, and what calls hasp may look at 69.
 //
-// What an attempt has left in the store, it removes itself before it returns; so two of them cannot
-// stand in the queue beside each other.
-func (a *app) persist(ctx context.Context, f *storeFlags, p persistence, attempt func(left time.Duration) error) error {
-	end := time.Now().Add(p.most)
+// It tells the first error and each that differs at once: a wrong address shows when it can be
+// corrected, not when the wait is over. An attempt is told how long it may wait. What it has left in
+// the store, it removes itself before it returns; so two of them cannot stand in the queue beside
+// each other.
+func (a *app) persist(ctx context.Context, f *storeFlags, most time.Duration, tell func(error), attempt func(left time.Duration) error) error {
+	always := most == untilSignal
+	end := time.Now().Add(most)
 	told := ""
-	left := p.most
+	left := most
 	var last error
 	for delay := againFirst; ; delay = min(2*delay, againMost) {
-		short := left < againFirst
+		short := !always && left < againFirst
 		err := attempt(left)
-		if last != nil && short && err != nil && exit.Of(err).Outcome == exit.OutcomeBusy {
+		if last != nil && short && err != nil && exit.Of(err).Outcome == exit.OutcomeUnreachable {
 			return last // it had no time for another answer: report the last one that is known
 		}
 		if err == nil || !isTransient(f, err) {
 			return err
 		}
 		last = err
-		if left = time.Until(end); left <= 0 && !p.always {
+		if left = time.Until(end); left <= 0 && !always {
 			return err
 		}
 		if text := err.Error(); text != told {
 			told = text
-			p.tell(err)
+			tell(err)
 		}
 		pause := delay/2 + rand.N(delay/2)
-		if !p.always {
+		if !always {
 			pause = min(pause, left)
 		}
 		if !sleep(ctx, pause) {
@@ -82,7 +74,7 @@ func isTransient(f *storeFlags, err error) bool {
 
 // openWaiting is openOnce, repeated until the wait is over.
 func (a *app) openWaiting(ctx context.Context, f *storeFlags, most duration, opts ...hasp.Option) (c *hasp.Client, until time.Time, err error) {
-	err = a.persist(ctx, f, forWait(most, a.tellTrying(f)), func(left time.Duration) error {
+	err = a.persist(ctx, f, most.d, a.tellTrying(f), func(left time.Duration) error {
 		c, until, err = a.openOnce(ctx, f, duration{d: left, set: most.set}, opts...)
 		return err
 	})
@@ -91,7 +83,7 @@ func (a *app) openWaiting(ctx context.Context, f *storeFlags, most duration, opt
 
 // openAlways opens the store for a service: it goes on trying until a signal comes.
 func (a *app) openAlways(ctx context.Context, f *storeFlags, tell func(error), opts ...hasp.Option) (c *hasp.Client, err error) {
-	err = a.persist(ctx, f, persistence{always: true, tell: tell}, func(time.Duration) error {
+	err = a.persist(ctx, f, untilSignal, tell, func(time.Duration) error {
 		bounded, cancel := context.WithTimeout(ctx, answerBound)
 		defer cancel()
 		c, err = a.open(bounded, f, opts...)

@@ -9,17 +9,18 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/hold"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/queues"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/cobra"
 )
 
 // releaseFlags are those of the verb release.
 type releaseFlags struct {
 	storeFlags
-	force, mine          bool
+	mineFlags
+	force                bool
 	holder, host, reason string
 	wait                 duration
 }
@@ -53,29 +54,31 @@ With --force --host, remove all holders and waiters on that host, whose machine 
 gone; with PREFIX, only those of names that begin with it. hasp ls --host shows what
 it holds. A name that fails does not keep the others, and gives the exit code.
 
-With --mine, give back what hasp hold --export holds for this shell.`
+With --mine, give back what hasp hold --export holds for this shell, or --background
+for a process above it.`
 
 func (a *app) releaseCommand() *cobra.Command {
 	var f releaseFlags
 	c := &cobra.Command{
-		Use:   "release [flags] NAME | --force --host HOST [PREFIX]",
+		Use:   "release [flags] NAME | --mine [NAME...] | --force --host HOST [PREFIX]",
 		Short: "ask a holder to give a lock up, or take it away",
 		Long:  releaseLong,
 		Example: `  hasp release deploy --reason "hotfix, please" --wait 1m
+  hasp release --mine
   hasp release --force deploy --holder 3kzq-1 --reason "web-3 is dead"
   hasp release --force --host web-3 --reason "web-3 is gone"`,
 	}
 	fs := c.Flags()
-	f.add(fs, "print the result as a JSON object")
+	f.storeFlags.add(fs, "print the result as a JSON object")
 	fs.BoolVar(&f.force, "force", false, "remove the entry with the id --holder, or all of --host")
 	fs.StringVar(&f.holder, "holder", "", "the `ID` of the entry to remove")
 	fs.StringVar(&f.host, "host", "", "with --force: remove all entries of this `HOST`, as who shows it")
 	fs.StringVar(&f.reason, "reason", "", "why (`TEXT`), for the holder and for the record; required")
 	fs.VarP(&f.wait, "wait", "w", "wait at most so long for the holder to comply (default: as long as it takes)")
-	fs.BoolVar(&f.mine, "mine", false, "give back what hasp hold --export holds for this shell: the locks of the NAMEs, or all")
+	f.mineFlags.add(fs, "give back what hasp hold holds in the background for this shell: the locks of the NAMEs, or all; a place in a queue is given up")
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
 		if f.mine {
-			return a.mineOf(cmd, args, hold.AskRelease, f.json)
+			return a.mineOf(cmd, args, hold.AskRelease, &f.mineFlags, f.json, 0)
 		}
 		nameOrPrefix := oneName
 		if f.host != "" {
@@ -101,10 +104,12 @@ func (a *app) releaseCommand() *cobra.Command {
 
 func (f *releaseFlags) check() error {
 	switch {
+	case f.pid != 0:
+		return exit.Usage("--pid goes with --mine")
 	case f.reason == "" && f.force:
 		return exit.Usage("--reason is required: it tells others later why the lock was taken away")
 	case f.reason == "":
-		return exit.Usage("--reason is required: the holder decides by it whether to give the lock up")
+		return exit.Usage("--reason is required: the holder decides by it whether to give the lock up (a lock of this shell: --mine)")
 	case f.host != "" && (!f.force || f.holder != ""):
 		return exit.Usage("--host goes with --force, and without --holder: it removes all entries of that host")
 	case f.force && f.holder == "" && f.host == "":
@@ -129,7 +134,7 @@ func (a *app) evict(name string, f *releaseFlags) error {
 			return exit.Usage("%q has no entry with the id %q%s; see: hasp who %s", view.Clean(name), view.Clean(f.holder), at(c), view.Clean(name))
 		}
 		err = a.evictEntry(ctx, c, name, all[i], f)
-		if errors.Is(err, hasp.ErrNotHeld) {
+		if errors.Is(err, hasp.ErrNotFound) {
 			return exit.Usage("%q: the entry %q has just gone by itself", view.Clean(name), view.Clean(f.holder))
 		}
 		return err
@@ -183,7 +188,7 @@ func (a *app) evictHostFrom(ctx context.Context, c *hasp.Client, name string, f 
 		}
 		if err = a.evictEntry(ctx, c, name, e, f); err == nil {
 			taken++
-		} else if errors.Is(err, hasp.ErrNotHeld) {
+		} else if errors.Is(err, hasp.ErrNotFound) {
 			err = nil // it has gone by itself
 		}
 	}
@@ -194,7 +199,7 @@ func (a *app) printRelease(c *hasp.Client, f *releaseFlags, l releaseLine) error
 	if !f.json {
 		return nil
 	}
-	l.Time, l.Store, l.Reason = time.Now(), c.Backend().String(), f.reason
+	l.Time, l.Store, l.Reason = time.Now(), c.Store(), f.reason
 	return a.printJSON(l)
 }
 

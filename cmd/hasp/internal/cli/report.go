@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/internal/exit"
 )
 
 // record is one line of --status-fd and --json, and of what hold prints.
@@ -56,7 +56,8 @@ type reporter struct {
 	taken          string      // the name of the lock, of any of several
 	holding        atomic.Bool // until the release begins
 	choosing       bool        // it waits for one of several locks
-	waits          atomic.Bool // it has said that it waits
+	waits          atomic.Bool // the store has said that it waits
+	queued         func()      // called whenever it waits; nil: no one asks
 }
 
 func (a *app) report(name string, sf *storeFlags, cf *commandFlags) (*reporter, error) {
@@ -103,10 +104,7 @@ func (r *reporter) write(rec record) {
 		return
 	}
 	rec.Time, rec.Name, rec.Store = time.Now(), cmp.Or(rec.Name, r.name), r.store
-	line, err := json.Marshal(rec)
-	if err != nil { // plain data, and strings that JSON can hold: a bug in hasp
-		line = []byte(`{"event":"error"}`)
-	}
+	line, _ := view.JSON(rec) // plain data
 	line = append(line, '\n')
 	if r.status != nil {
 		_, _ = r.status.Write(line)
@@ -154,7 +152,7 @@ func (r *reporter) done(end record, f *exit.Failure) error {
 	}
 	// With --json the record has just been written; the status of a command needs no message; and
 	// --quiet silences messages about the lock, not errors that a person must fix.
-	f.Told = f.Told || r.json || f.Err == nil || r.quiet && (f.Outcome == exit.OutcomeBusy || f.Outcome == exit.OutcomeLost)
+	f.Told = f.Told || r.json || f.Err == nil || r.quiet && (f.Outcome == exit.OutcomeBusy || f.Outcome == exit.OutcomeQuarantine || f.Outcome == exit.OutcomeUncertain || f.Outcome == exit.OutcomeLost)
 	return f
 }
 
@@ -183,7 +181,15 @@ func (r *reporter) conclude(event string, end record, f *exit.Failure) {
 func (r *reporter) Observe(e hasp.Event) {
 	switch e.Kind {
 	case hasp.EventWaiting:
-		if r.choosing && r.waits.Swap(true) {
+		if r.queued != nil {
+			r.queued()
+		}
+		if e.Err != nil {
+			r.write(record{Event: "waiting", Message: e.Err.Error()})
+			r.say("waiting for %q: %v", e.Name, exit.Within(e.Err))
+			return
+		}
+		if r.waits.Swap(true) && r.choosing {
 			return // it waits in another queue as well
 		}
 		r.write(record{Event: "waiting"})

@@ -4,14 +4,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"path"
+	"strconv"
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/manual"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
+	"github.com/hasplock/hasp/internal/exit"
+	"github.com/hasplock/hasp/internal/signals"
 	"github.com/spf13/cobra"
 )
 
@@ -28,9 +30,10 @@ type runFlags struct {
 func (a *app) runCommand() *cobra.Command {
 	f := &runFlags{}
 	c := &cobra.Command{
-		Use:   "run [flags] NAME -- CMD [ARGS...]",
-		Short: "wait for a lock, run a command under it, release it",
-		Long:  "Wait for the lock NAME, first come, first served, run CMD, and release the lock\nwhen CMD and everything it started in its process group has ended.\n\n" + manual.Run,
+		Use:         "run [flags] NAME -- CMD [ARGS...]",
+		Short:       "wait for a lock, run a command under it, release it",
+		Long:        "Wait for the lock NAME, first come, first served, run CMD, and release the lock\nwhen CMD and everything it started in its process group has ended.\n\n" + manual.Run,
+		Annotations: map[string]string{mostNeeded: "wait no-wait skip-ok lock any shared permits max-hold store verbose"},
 		Example: "  hasp run nightly-report -- ./report.sh\n" +
 			"  hasp run --wait 30s deploy -- make deploy\n" +
 			"  hasp run --skip-ok backup -- pg_dump -f /backup/db.sql   # from cron\n" +
@@ -45,10 +48,11 @@ func (a *app) runCommand() *cobra.Command {
 func (a *app) tryCommand() *cobra.Command {
 	f := &runFlags{}
 	c := &cobra.Command{
-		Use:     "try [flags] NAME -- CMD [ARGS...]",
-		Short:   "run a command if its lock is free",
-		Long:    "Run CMD under the lock NAME if the lock is free at this moment, and do not wait\nfor it otherwise: run --no-wait.\n\n" + manual.Run,
-		Example: "  hasp try --skip-ok poll-feed -- ./poll.sh",
+		Use:         "try [flags] NAME -- CMD [ARGS...]",
+		Short:       "run a command if its lock is free",
+		Long:        "Run CMD under the lock NAME if the lock is free at this moment, and do not wait\nfor it otherwise: run --no-wait. hasp run --help says how the command runs, and\nhas all flags; --wait and --no-wait are not for try.",
+		Annotations: map[string]string{mostNeeded: "skip-ok lock any shared permits max-hold store verbose", othersIn: "hasp run"},
+		Example:     "  hasp try --skip-ok poll-feed -- ./poll.sh",
 	}
 	f.add(c)
 	return a.verb(c, func(cmd *cobra.Command, args []string) error {
@@ -75,8 +79,8 @@ type plannedRun struct {
 }
 
 // prepare checks what can be checked without the store. That includes finding the command.
-func (a *app) prepare(cmd *cobra.Command, args, locks []string, any bool, sf *storeFlags, cf *commandFlags) (*plannedRun, error) {
-	names, argv, err := a.namesAndCommand(cmd, args, locks, any)
+func (a *app) prepare(cmd *cobra.Command, args, locks []string, anyOf bool, sf *storeFlags, cf *commandFlags) (*plannedRun, error) {
+	names, argv, err := a.namesAndCommand(cmd, args, locks, anyOf)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +149,7 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 	defer client.Close()
 	held.numbered = len(f.locks) > 0
 	if f.slots > 0 {
-		held.slot = held.only().Slot()
+		held.slot, _ = strconv.Atoi(path.Base(held.only().Name())) // slotNames made it
 	}
 	t := e.task(client, held, a.commandEnv(held, client, &f.store, f.passCredentials, f.exclusive(), r), &f.commandFlags, sigs, requests)
 	t.MaxHold, t.Orphaned = f.maxHold.d, parent.Done()
@@ -161,8 +165,8 @@ func (a *app) runUnderLock(cmd *cobra.Command, args []string, f *runFlags) error
 // notAcquired is the failure to get the lock, by the flags for a busy one.
 func (f *runFlags) notAcquired(err error, tty bool) *exit.Failure {
 	failed := exit.Of(err)
-	if failed.Outcome == exit.OutcomeBusy {
-		failed.Code, failed.Told = f.busyCode.code, f.skipOK && !tty && !f.verbose // cron would send a mail
+	if failed.Outcome == exit.OutcomeBusy || failed.Outcome == exit.OutcomeUncertain && !f.skipOK {
+		failed.Code, failed.Told = f.busyCode, f.skipOK && !tty && !f.verbose // cron would send a mail
 	}
 	return failed
 }
@@ -172,7 +176,7 @@ func (f *runFlags) notAcquired(err error, tty bool) *exit.Failure {
 // say.
 func (a *app) get(ctx context.Context, names []string, note string, f *runFlags, r *reporter, requests chan<- hasp.Owner) (client *hasp.Client, held *commandLease, err error) {
 	most := f.most()
-	err = a.persist(ctx, &f.storeFlags, forWait(most, r.trying), func(left time.Duration) error {
+	err = a.persist(ctx, &f.storeFlags, most.d, r.trying, func(left time.Duration) error {
 		client, held, err = a.getOnce(ctx, names, note, duration{d: left, set: most.set}, f, r, requests)
 		return err
 	})
@@ -182,24 +186,36 @@ func (a *app) get(ctx context.Context, names []string, note string, f *runFlags,
 // getOnce is an attempt of get. On failure nothing is left open, and what the library may have left
 // in the store it removes while closing.
 func (a *app) getOnce(ctx context.Context, names []string, note string, most duration, f *runFlags, r *reporter, requests chan<- hasp.Owner) (*hasp.Client, *commandLease, error) {
-	client, until, err := a.openOnce(ctx, &f.storeFlags, most, append(f.trustFlags.options(), hasp.WithObserver(r))...)
+	q, err := a.attempt(ctx, names, note, most, f, r, requests)
 	if err != nil {
 		return nil, nil, err
 	}
-	r.store = client.Backend().String()
-	r.detail("the store is %s", r.store)
-	q := &acquisition{app: a, client: client, flags: &f.lockFlags, any: f.any, until: until, names: names, note: note, opts: f.whenAsked(client, requests), report: r}
 	held, err := q.run(ctx)
 	if err != nil {
-		client.Close()
+		if q.silent {
+			closeSoon(q.client)
+		} else {
+			q.client.Close()
+		}
 		return nil, nil, err
 	}
-	return client, held, nil
+	return q.client, held, nil
+}
+
+// attempt opens the store for an attempt.
+func (a *app) attempt(ctx context.Context, names []string, note string, most duration, f *runFlags, r *reporter, requests chan<- hasp.Owner) (*acquisition, error) {
+	client, until, err := a.openOnce(ctx, &f.storeFlags, most, append(f.trustFlags.options(), hasp.WithObserver(r))...)
+	if err != nil {
+		return nil, err
+	}
+	r.store = client.Store()
+	r.detail("the store is %s", r.store)
+	return &acquisition{app: a, client: client, flags: &f.lockFlags, any: f.any, outlast: f.skipOK, until: until, names: names, note: note, opts: f.whenAsked(client, requests), report: r}, nil
 }
 
 // lingerUntil keeps the lock after the command, for --min-hold. A signal, a loss or the end of the
 // parent ends that; the command has ended, and its exit code stands.
-func lingerUntil(parent context.Context, t time.Time, l anyLease, sigs *signals.Signals) {
+func lingerUntil(parent context.Context, t time.Time, l hasp.Hold, sigs *signals.Signals) {
 	ctx, cancel := context.WithCancel(l.Context())
 	defer context.AfterFunc(parent, cancel)()
 	ctx, stop := sigs.Until(ctx)
@@ -212,7 +228,7 @@ func lingerUntil(parent context.Context, t time.Time, l anyLease, sigs *signals.
 const releaseBound = 5 * time.Second
 
 // giveBack releases within that time.
-func giveBack(l anyLease) error {
+func giveBack(l hasp.Hold) error {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseBound)
 	defer cancel()
 	return l.Release(ctx)
@@ -221,7 +237,7 @@ func giveBack(l anyLease) error {
 // settle releases the lock. A loss that only the release finds out counts as a loss during the run:
 // it is too late for the command, but the reader of the exit code must know. A release that is only
 // unconfirmed is no failure of the command; the TTL finishes it.
-func settle(end *job.Ending, l anyLease, r *reporter, why func(lost error) error) {
+func settle(end *job.Ending, l hasp.Hold, r *reporter, why func(lost error) error) {
 	r.holding.Store(false)
 	err := giveBack(l)
 	switch {

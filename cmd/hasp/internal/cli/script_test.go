@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
-	torture "github.com/hasplock/hasp/cmd/hasp/internal/torture/command"
 	_ "github.com/hasplock/hasp/filelock"
 	"github.com/hasplock/hasp/internal/testkit"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -36,13 +35,13 @@ func TestMain(m *testing.M) {
 		panic(err) // package testing has renamed it
 	}
 	testscript.Main(m, map[string]func(){
-		"hasp":         inScript,
-		"hasp-torture": func() { os.Exit(torture.Main()) },
-		"victim":       victim,
-		"neglect":      neglect,
-		"headless":     headless,
-		"asroot":       asroot,
-		"oldhasp":      oldKernel,
+		"hasp":     inScript,
+		"victim":   victim,
+		"neglect":  neglect,
+		"headless": headless,
+		"agent":    agent,
+		"asroot":   asroot,
+		"oldhasp":  oldKernel,
 	})
 }
 

@@ -1,4 +1,4 @@
-//go:build !noserve
+//go:build !noserve && !fileonly
 
 package cli
 
@@ -10,13 +10,13 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/audit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/files"
+	"github.com/hasplock/hasp/internal/exit"
+	"github.com/hasplock/hasp/internal/signals"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )

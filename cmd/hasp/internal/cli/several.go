@@ -1,42 +1,33 @@
 package cli
 
 import (
-	"context"
 	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/job"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/pflag"
 )
 
 // commandLease is the lock of a command: one lease, or those of several locks as one.
 type commandLease struct {
-	anyLease
+	hasp.Hold
 	leases   []*hasp.Lease // in the order in which the user named the locks
 	numbered bool          // the user named them by -l
 	slot     int           // of a pool; -1: it is of none
 }
 
-// anyLease has the methods that a Lease and a MultiLease share.
-type anyLease interface {
-	job.Lock
-	Context() context.Context
-	Release(ctx context.Context) error
-}
-
 func leaseOf(l *hasp.Lease) *commandLease {
-	return &commandLease{anyLease: l, leases: []*hasp.Lease{l}, slot: -1}
+	return &commandLease{Hold: l, leases: []*hasp.Lease{l}, slot: -1}
 }
 
 // leaseOfAll puts the leases into the order of the names: LockAll takes them in its own.
 func leaseOfAll(m *hasp.MultiLease, names []string) *commandLease {
-	all := &commandLease{anyLease: m, slot: -1}
+	all := &commandLease{Hold: m, slot: -1}
 	for _, name := range names {
 		for _, l := range m.Leases() {
 			if l.Name() == name {
@@ -129,7 +120,7 @@ func (a *app) lockVariables(locks []view.Lock, withNumbers bool, deadline *time.
 }
 
 // expiry is the deadline of the locks; nil where nothing expires.
-func expiry(l anyLease) *time.Time {
+func expiry(l hasp.Hold) *time.Time {
 	d := l.Deadline()
 	if d.IsZero() {
 		return nil

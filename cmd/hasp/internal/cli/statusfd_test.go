@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/internal/exit"
 	"golang.org/x/sys/unix"
 )
 

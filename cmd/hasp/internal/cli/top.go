@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/cmd/hasp/internal/queues"
+	"github.com/hasplock/hasp/cmd/hasp/internal/records"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/cobra"
 )
 
@@ -89,11 +90,11 @@ func (a *app) show(l look, f *topFlags, screen bool) error {
 	}
 	fmt.Fprintf(&b, "%s  %s  %d names, %d hold, %d wait\n\n", l.Time.Format("15:04:05"), l.Store, l.Names, l.Held, l.Waits)
 	t := view.NewTable("NAME", "HOLDER", "SINCE", "AGE", "WAITING")
-	for _, q := range l.Locks[:min(f.rows, len(l.Locks))] {
+	for _, q := range l.queues[:min(f.rows, len(l.queues))] {
 		t.Row(listRow(q, l.Time)...)
 	}
 	b.WriteString(t.String())
-	if more := len(l.Locks) - f.rows; more > 0 {
+	if more := len(l.queues) - f.rows; more > 0 {
 		fmt.Fprintf(&b, "and %d more\n", more)
 	}
 	return a.print("%s", b.String())
@@ -101,23 +102,29 @@ func (a *app) show(l look, f *topFlags, screen bool) error {
 
 // look is the state of the names, as hasp top --json prints it.
 type look struct {
-	Time  time.Time    `json:"time"`
-	Store string       `json:"store"`
-	Names int          `json:"names"`
-	Held  int          `json:"held"`
-	Waits int          `json:"waiting"`
-	Locks []hasp.Queue `json:"locks"` // the longest queue first
+	Time  time.Time       `json:"time"`
+	Store string          `json:"store"`
+	Names int             `json:"names"`
+	Held  int             `json:"held"`
+	Waits int             `json:"waiting"`
+	Locks []records.Queue `json:"locks"` // the longest queue first
+
+	queues []hasp.Queue // the same
 }
 
 // takeLook asks for every queue once.
 func takeLook(ctx context.Context, c *hasp.Client, prefix string) (l look, err error) {
-	l = look{Time: time.Now(), Store: c.Backend().String()}
-	l.Locks, err = queues.All(ctx, c, prefix, answerBound)
-	l.Names = len(l.Locks)
-	for _, q := range l.Locks {
+	l = look{Time: time.Now(), Store: c.Store()}
+	l.queues, err = queues.All(ctx, c, prefix, answerBound)
+	l.Names = len(l.queues)
+	for _, q := range l.queues {
 		l.Held += len(q.Holders)
 		l.Waits += len(q.Waiters)
 	}
-	slices.SortStableFunc(l.Locks, func(a, b hasp.Queue) int { return cmp.Compare(len(b.Waiters), len(a.Waiters)) })
+	slices.SortStableFunc(l.queues, func(a, b hasp.Queue) int { return cmp.Compare(len(b.Waiters), len(a.Waiters)) })
+	l.Locks = make([]records.Queue, len(l.queues)) // in JSON [], not null
+	for i, q := range l.queues {
+		l.Locks[i] = records.Of(q)
+	}
 	return l, err
 }

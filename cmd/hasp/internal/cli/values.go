@@ -73,18 +73,3 @@ func (p *permits) String() string {
 }
 
 func (*permits) Type() string { return "[K/]N" }
-
-// exitCode is a flag's exit code.
-type exitCode struct{ code int }
-
-func (c *exitCode) Set(text string) error {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 || n > 255 {
-		return errors.New("an exit code is a number from 0 to 255")
-	}
-	c.code = n
-	return nil
-}
-
-func (c *exitCode) String() string { return strconv.Itoa(c.code) }
-func (*exitCode) Type() string     { return "code" }

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/settings"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/cobra"
 )
 
@@ -117,7 +117,7 @@ func TestEveryVerb(t *testing.T) {
 				err  error
 				want int
 			}{
-				{fmt.Errorf("%w: no such setting", hasp.ErrInvalidOption), exit.CodeConfig},
+				{fmt.Errorf("%w: no such setting", hasp.ErrInvalid), exit.CodeConfig},
 				{fmt.Errorf("%w: no permission", hasp.ErrRefused), exit.CodeConfig},
 				{errors.New("connection refused"), exit.CodeUnreachable},
 				{context.DeadlineExceeded, exit.CodeUnreachable},

@@ -2,15 +2,15 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 	"syscall"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/cobra"
 )
 
@@ -90,7 +90,7 @@ func notPrinted(err error) error {
 }
 
 func (s *streams) printJSON(v any) error {
-	b, err := json.Marshal(v)
+	b, err := view.JSON(v)
 	if err != nil {
 		return &exit.Failure{Code: exit.CodeInternal, Outcome: exit.OutcomeInternal, Err: err}
 	}

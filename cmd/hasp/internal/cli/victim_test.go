@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
+	"github.com/hasplock/hasp/internal/signals"
 	"golang.org/x/sys/unix"
 )
 

@@ -1,13 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/cobra"
 )
 
@@ -38,13 +39,17 @@ func (a *app) waitFree(name string, f *storeFlags, wait duration) error {
 	defer client.Close()
 	wctx, cancel := waitUntil(ctx, until)
 	defer cancel()
-	err = followHolder(wctx, client, name, func(err error) bool { return wait.d > 0 && isTransient(f, err) })
+	seen, err := followHolder(wctx, client, name, func(err error) bool { return wait.d > 0 && isTransient(f, err) })
 	if context.Cause(wctx) == errWaitOver && err != nil {
-		lctx, cancel := context.WithTimeout(ctx, answerBound)
+		lctx, cancel := context.WithTimeout(ctx, lookBound)
 		defer cancel()
 		q, ierr := client.Inspect(lctx, name)
 		if ierr != nil {
-			return exit.Of(interruption(ctx, ierr))
+			defer closeSoon(client) // before the other Close, which does nothing then
+			q = seen
+		}
+		if ierr != nil && len(q.Holders) == 0 {
+			return exit.Of(interruption(ctx, cmp.Or(err, ierr)))
 		}
 		if len(q.Holders) > 0 {
 			return &exit.Failure{Code: exit.CodeBusy, Outcome: exit.OutcomeBusy, Err: fmt.Errorf("busy: %s; waited %s", view.HeldBy(q, isMe, time.Now()), view.Brief(time.Since(began)))}
@@ -57,24 +62,25 @@ func (a *app) waitFree(name string, f *storeFlags, wait duration) error {
 	if !f.json {
 		a.tell(fmt.Sprintf("%q is free%s", view.Clean(name), at(client)))
 	} else {
-		return a.printJSON(record{Event: "free", Time: time.Now(), Name: name, Store: client.Backend().String(), Waited: time.Since(began).Seconds()})
+		return a.printJSON(record{Event: "free", Time: time.Now(), Name: name, Store: client.Store(), Waited: time.Since(began).Seconds()})
 	}
 	return nil
 }
 
-// followHolder returns nil as soon as the name is free. It waits out an outage, at the start only
-// one for which patient says so.
-func followHolder(ctx context.Context, client *hasp.Client, name string, patient func(error) bool) error {
-	var last error
+// followHolder returns nil as soon as the name is free, and otherwise the last queue that it has
+// seen. It waits out an outage, at the start only one for which patient says so.
+func followHolder(ctx context.Context, client *hasp.Client, name string, patient func(error) bool) (queue hasp.Queue, last error) {
 	seen := false
 	for q, err := range client.Follow(ctx, name) {
 		switch {
 		case err == nil && len(q.Holders) == 0:
-			return nil
+			return q, nil
 		case err != nil && !seen && !patient(err):
-			return err
+			return queue, err
+		case err == nil:
+			queue = q
 		}
 		seen, last = true, err
 	}
-	return last
+	return queue, last
 }

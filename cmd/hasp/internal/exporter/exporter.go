@@ -1,8 +1,8 @@
 // Package exporter measures the queues of a store for Prometheus: one process for all locks, beside
 // the programs that measure themselves with package promhasp. What both measure has the same names.
 //
-// It writes Prometheus's text format itself: the client library would cost every hasp run a
-// millisecond at its start, for a registry and collectors that are of no use here. The tests have
+// It writes Prometheus's text format itself, in 30 lines. The client library, which hasp does not link,
+// would make it 0.67 MB larger, for a registry and collectors that are of no use here. The tests have
 // Prometheus read what is written.
 package exporter
 
@@ -101,7 +101,7 @@ func (e *Exporter) read(ctx context.Context, p *page) error {
 		}
 		e.client = c
 	}
-	p.store = e.client.Backend().String()
+	p.store = e.client.Store()
 	all, err := e.names(ctx, p)
 	if err != nil {
 		return err

@@ -17,12 +17,13 @@ import (
 const atOnce = 8
 
 // Names lists the names that begin with a prefix. It may take longer than bound where there are
-// many, on a busy machine or through a slow network, as long as more come.
+// many, or many that are remembered and not held, as long as the store answers.
 func Names(ctx context.Context, c *hasp.Client, prefix string, bound time.Duration) (names []string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silent := time.AfterFunc(bound, func() { cancel(context.DeadlineExceeded) })
 	defer silent.Stop()
+	ctx = driver.WithProgress(ctx, func() { silent.Reset(bound) })
 	for name, err := range c.Names(ctx, prefix) {
 		if err != nil && context.Cause(ctx) == context.DeadlineExceeded {
 			return nil, fmt.Errorf("list the names: the store has not answered for %s: %w", bound, err)

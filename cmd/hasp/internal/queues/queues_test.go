@@ -1,6 +1,7 @@
 package queues_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -8,7 +9,9 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/queues"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/hasptest"
+	"github.com/hasplock/hasp/memlock"
 )
 
 // All names are read, in their order. A store that has fallen silent costs one bound, and not one
@@ -43,6 +46,33 @@ func TestAll(t *testing.T) {
 		}
 		if _, err = queues.Names(t.Context(), c, "", time.Second); err == nil || time.Since(began) > 2*time.Second {
 			t.Errorf("%v after %s", err, time.Since(began))
+		}
+	})
+}
+
+// remembering is a store that remembers many names of which none is held, and answers slowly.
+type remembering struct{ driver.Backend }
+
+func (remembering) Names(ctx context.Context, prefix string, yield func(string) bool) error {
+	for range 100 {
+		time.Sleep(time.Second / 2)
+		driver.Progress(ctx)
+	}
+	yield("held")
+	return ctx.Err()
+}
+
+// The bound begins anew with each answer, and not with each name.
+func TestNamesOfSlowStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := hasp.New(remembering{memlock.New().Backend()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		names, err := queues.Names(t.Context(), c, "", time.Second)
+		if err != nil || len(names) != 1 {
+			t.Errorf("%q, %v", names, err)
 		}
 	})
 }

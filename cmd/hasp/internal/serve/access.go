@@ -25,9 +25,21 @@ func (s *Server) holder(q *http.Request) (*access.Holder, error) {
 	})
 }
 
+// ofAnotherSite reports a request that a page of another site has made, also one that only reads:
+// it could not see the answer, but have this server wait and read the store. To open an address of
+// the page by a link from there is allowed.
+func (s *Server) ofAnotherSite(q *http.Request) bool {
+	if q.Method == http.MethodGet && q.Header.Get("Sec-Fetch-Mode") == "navigate" && q.Header.Get("Sec-Fetch-Dest") == "document" && !strings.HasPrefix(q.URL.Path, "/v1") {
+		return false
+	}
+	any := *q
+	any.Method = http.MethodPost // else what only reads is let through
+	return s.origin.Check(&any) != nil
+}
+
 // holderBy finds who has sent a request by what shows a token; sent: there is one.
 func (s *Server) holderBy(q *http.Request, find func(*access.Tokens) (h *access.Holder, sent bool)) (*access.Holder, error) {
-	if err := s.origin.Check(q); err != nil {
+	if s.ofAnotherSite(q) {
 		return nil, httpapi.NewProblem(httpapi.Forbidden, "a page of another site has made this request")
 	}
 	known := s.knownTokens()
@@ -79,10 +91,11 @@ func (s *Server) servePage(w *reply, q *http.Request, r page.Route) {
 	}
 	unknown := new(httpapi.Problem)
 	if refused != nil && !(r.Open && errors.As(refused, &unknown) && unknown.Of(httpapi.NoToken)) {
-		writeProblem(w, problem(refused))
+		w.answer(0, nil, refused)
 		return
 	}
-	r.Do(w, q, h)
+	answer, err := r.Do(w, q, h)
+	w.answer(http.StatusOK, answer, err)
 }
 
 func (c *call) may(r access.Right, name string) error {

@@ -11,8 +11,9 @@ import (
 	"github.com/hasplock/hasp/internal/httpapi"
 )
 
-func (s *Server) acquire(c *call) (any, error) {
-	x, number, in, r, err := s.entering(c)
+func (s *Server) acquire(c *call, x *session) (any, error) {
+	var in httpapi.Acquire
+	number, r, err := s.entering(c, x, &in, &in)
 	if err != nil {
 		return nil, err
 	}
@@ -23,24 +24,24 @@ func (s *Server) acquire(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := x.acquire(c.q.Context(), l, c.patience(in.Wait))
+	wait := c.patience(in.Wait)
+	if in.NoWait {
+		_ = c.allow(x.longestTry())
+	}
+	a, err := x.acquire(c.q.Context(), l, wait)
 	x.dropGone(l, err)
 	return orError(a, err)
 }
 
-// entering reads a request for a lock.
-func (s *Server) entering(c *call) (x *session, number uint64, in httpapi.Acquire, r driver.Request, err error) {
-	if x, err = s.find(c); err != nil {
-		return
+// entering reads a request for a lock into body, of which in is a part.
+func (s *Server) entering(c *call, x *session, body any, in *httpapi.Acquire) (number uint64, r driver.Request, err error) {
+	if number, err = c.lock(); err == nil {
+		err = c.decode(body)
 	}
-	if number, err = c.lock(); err != nil {
-		return
+	if err == nil {
+		r, err = s.request(c, *in, x, number)
 	}
-	if err = c.decode(&in); err != nil {
-		return
-	}
-	r, err = s.request(c, in, x, number)
-	return
+	return number, r, err
 }
 
 // request checks what the core of the library has checked where that is the client, and what only a
@@ -105,7 +106,7 @@ func (s *Server) owner(c *call, in httpapi.Acquire) string {
 	var err error
 	switch {
 	case in.Owner == "":
-		b, err := json.Marshal(hasp.Owner{User: c.holder.Name, Host: c.q.RemoteAddr, Program: "hasp serve", Note: in.Note, Asks: in.Asks})
+		b, err := json.Marshal(c.owner(in.Note, in.Asks))
 		if err != nil {
 			panic(err) // of strings
 		}
@@ -126,16 +127,21 @@ func (s *Server) owner(c *call, in httpapi.Acquire) string {
 	return string(b)
 }
 
+// owner is that of a client which does not say who it is.
+func (c *call) owner(note, asks string) hasp.Owner {
+	return hasp.Owner{User: c.holder.Name, Host: c.q.RemoteAddr, Program: "hasp serve", Note: note, Asks: asks}
+}
+
 // since is when a client says that it has begun to wait, as far as that can be: clocks differ, and
 // a wait since the year 1 is none.
-func since(said, now time.Time) time.Time {
-	if said.IsZero() || said.After(now) {
+func since(given, now time.Time) time.Time {
+	if given.IsZero() || given.After(now) {
 		return now
 	}
-	if earliest := now.Add(-24 * time.Hour); said.Before(earliest) {
+	if earliest := now.Add(-24 * time.Hour); given.Before(earliest) {
 		return earliest
 	}
-	return said
+	return given
 }
 
 // size makes units and capacity of a kind.

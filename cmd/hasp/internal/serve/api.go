@@ -38,24 +38,11 @@ func (s *Server) openSession(c *call) (any, error) {
 	return httpapi.Session{Session: x.id, Valid: granted.Milliseconds(), Can: can, Store: s.store()}, nil
 }
 
-// find is the session of the request.
-func (s *Server) find(c *call) (*session, error) {
-	return s.session(c.holder, c.q.Header.Get(httpapi.SessionHeader))
-}
-
-func (s *Server) closeSession(c *call) (any, error) {
-	x, err := s.find(c)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) closeSession(c *call, x *session) (any, error) {
 	return nil, s.close(c.ctx(), x, "its client has closed it")
 }
 
-func (s *Server) keepAlive(c *call) (any, error) {
-	x, err := s.find(c)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) keepAlive(c *call, x *session) (any, error) {
 	return orError(x.keepAlive(c.q.Context()))
 }
 
@@ -67,11 +54,7 @@ func orError[T any](answer T, err error) (any, error) {
 	return answer, nil
 }
 
-func (s *Server) events(c *call) (any, error) {
-	x, err := s.find(c)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) events(c *call, x *session) (any, error) {
 	after, err := c.number("after", 0)
 	if err != nil {
 		return nil, err
@@ -112,11 +95,7 @@ func (c *call) lock() (uint64, error) {
 	return n, nil
 }
 
-func (s *Server) release(c *call) (any, error) {
-	x, err := s.find(c)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) release(c *call, x *session) (any, error) {
 	number, err := c.lock()
 	if err != nil {
 		return nil, err
@@ -124,26 +103,25 @@ func (s *Server) release(c *call) (any, error) {
 	return nil, x.leave(c.q.Context(), number)
 }
 
-// held is a lock of the session that the path names.
-func (s *Server) held(c *call, in any) (*session, *lock, error) {
-	x, err := s.find(c)
-	if err != nil {
-		return nil, nil, err
-	}
+// held is the lock of the session that the path names.
+func (c *call) held(x *session, in any) (*lock, error) {
 	number, err := c.lock()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := c.decode(in); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	l, err := x.find(number)
-	return x, l, err
+	if err == nil {
+		err = c.may(access.Lock, l.name)
+	}
+	return l, err
 }
 
-func (s *Server) publish(c *call) (any, error) {
+func (s *Server) publish(c *call, x *session) (any, error) {
 	var in httpapi.Value
-	x, l, err := s.held(c, &in)
+	l, err := c.held(x, &in)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +132,7 @@ func (s *Server) publish(c *call) (any, error) {
 	if len(in.Value) > 1024 {
 		return nil, httpapi.NewProblem(httpapi.Invalid, "value has more than 1024 bytes")
 	}
-	return nil, x.use(c.q.Context(), l, func(ctx context.Context) error {
+	return nil, x.asHolder(c.q.Context(), l, func(ctx context.Context) error {
 		if in.Number != 0 && in.Number < l.published { // late: a newer one is published
 			return nil
 		}
@@ -163,9 +141,9 @@ func (s *Server) publish(c *call) (any, error) {
 	})
 }
 
-func (s *Server) downgrade(c *call) (any, error) {
+func (s *Server) downgrade(c *call, x *session) (any, error) {
 	var in httpapi.Smaller
-	x, l, err := s.held(c, &in)
+	l, err := c.held(x, &in)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +154,7 @@ func (s *Server) downgrade(c *call) (any, error) {
 	if in.Units < 1 || in.Units > driver.Whole {
 		return nil, httpapi.NewProblem(httpapi.Invalid, "units must be at least 1")
 	}
-	return nil, x.use(c.q.Context(), l, func(ctx context.Context) error { return d.Downgrade(ctx, in.Units) })
+	return nil, x.asHolder(c.q.Context(), l, func(ctx context.Context) error { return d.Downgrade(ctx, in.Units) })
 }
 
 func unsupported(what string) *httpapi.Problem {

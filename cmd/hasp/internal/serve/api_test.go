@@ -412,6 +412,11 @@ func TestRefused(t *testing.T) {
 		"an unknown field":              `{"name":"b","nowait":true}`,
 		"no JSON":                       `name=b`,
 		"two objects":                   `{"name":"b"}{}`,
+		"a bracket too many":            `{"name":"b"}}`,
+		"a field twice":                 `{"name":"a","name":"b"}`,
+		"a field in capitals":           `{"NAME":"b"}`,
+		"no UTF-8":                      "{\"name\":\"b\xff\"}",
+		"half a character":              `{"name":"b\ud800"}`,
 		"a number too large":            `{"name":"b","wait_ms":1e99}`,
 		"no name":                       httpapi.Acquire{},
 		"a zero byte":                   httpapi.Acquire{Name: "a\x00"},
@@ -442,6 +447,26 @@ func TestRefused(t *testing.T) {
 	c.refused(httpapi.NotFound, "POST", "/v1/locks", nil)
 	c.refused(httpapi.Method, "GET", "/v1/session", nil)
 	c.want(200, "PUT", "/v1/locks/9", httpapi.Acquire{Name: "b", Kind: "read"}, nil) // its number is still free
+}
+
+// Who asks is said once: a proxy in between may go by the other.
+func TestHeadersTwice(t *testing.T) {
+	c, _ := with(t, serve.Options{})
+	c.open(time.Minute)
+	for _, head := range []string{"Authorization", httpapi.SessionHeader} {
+		for times, want := range []int{0: 200, 1: 400} {
+			q := httptest.NewRequest("POST", "http://127.0.0.1:7070/v1/session/keepalive", nil)
+			q.Header.Set(httpapi.SessionHeader, c.session)
+			q.Header.Set("Authorization", "Bearer x")
+			for range times {
+				q.Header.Add(head, "Bearer y")
+			}
+			w := httptest.NewRecorder()
+			if c.s.ServeHTTP(w, q); w.Code != want {
+				t.Errorf("%s %d times more: %d, want %d", head, times, w.Code, want)
+			}
+		}
+	}
 }
 
 // A client that waits asks the holder, which is told why and gives the lock up.
@@ -508,6 +533,29 @@ func TestBrowser(t *testing.T) {
 		if w.Code != http.StatusForbidden {
 			t.Errorf("%d for %v at %s", w.Code, q.Header, q.Host)
 		}
+	}
+	// What only reads is refused as well: each of these waits for the store.
+	get := func(path string, head ...string) int {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // for what would go on
+		defer cancel()
+		q := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1:7070"+path, nil)
+		for i := 0; i < len(head); i += 2 {
+			q.Header.Set(head[i], head[i+1])
+		}
+		w := httptest.NewRecorder()
+		c.s.ServeHTTP(w, q)
+		return w.Code
+	}
+	for _, path := range []string{"/v1", "/v1/names", "/v1/queue?name=a", "/v1/watch?name=a", "/metrics", "/page/queue?name=a", "/page/events", "/"} {
+		for _, head := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example.com"}} {
+			if code := get(path, head...); code != http.StatusForbidden {
+				t.Errorf("GET %s: %d for %v", path, code, head)
+			}
+		}
+	}
+	link := []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}
+	if a, b, c, d := get("/", link...), get("/v1/names", link...), get("/v1/names", "Sec-Fetch-Site", "same-origin"), get("/v1/names"); a != 200 || b != 403 || c != 200 || d != 200 {
+		t.Errorf("a link to the page %d, to the API %d; the API by this site %d, by a program %d", a, b, c, d)
 	}
 	c.open(time.Second) // the control
 }

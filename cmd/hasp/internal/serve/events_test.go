@@ -209,21 +209,156 @@ func TestClientGoneIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := with(t, serve.Options{})
 		c.open(time.Minute)
-		ctx, gone := context.WithCancel(t.Context())
-		q := httptest.NewRequestWithContext(ctx, "GET", "http://localhost/v1/session/events?wait_ms=30000", nil)
-		q.Header.Set(httpapi.SessionHeader, c.session)
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			s.ServeHTTP(httptest.NewRecorder(), q)
-		}()
-		synctest.Wait()
-		gone()
-		<-ended
+		c.cutEvents()
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/metrics", nil))
 		if counted := w.Body.String(); !strings.Contains(counted, `{route="GET /v1/session/events",status="499"} 1`) || strings.Contains(counted, "502") {
 			t.Error(counted)
 		}
 	})
+}
+
+// cutEvents asks for news, and gives that up when the server waits for some.
+func (c *api) cutEvents() {
+	ctx, gone := context.WithCancel(c.t.Context())
+	q := httptest.NewRequestWithContext(ctx, "GET", "http://localhost/v1/session/events?wait_ms=30000", nil)
+	q.Header.Set(httpapi.SessionHeader, c.session)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.s.ServeHTTP(httptest.NewRecorder(), q)
+	}()
+	synctest.Wait()
+	gone()
+	<-ended
+	synctest.Wait()
+}
+
+// waitsCounted counts the waits that are under way.
+type waitsCounted struct {
+	driver.Ticket
+	n *atomic.Int32
+}
+
+func (t waitsCounted) Wait(ctx context.Context) (driver.Verdict, error) {
+	t.n.Add(1)
+	defer t.n.Add(-1)
+	return t.Ticket.Wait(ctx)
+}
+
+// unordered is a store without a queue.
+type unordered struct{ driver.Backend }
+
+func (s unordered) Traits() driver.Traits {
+	traits := s.Backend.Traits()
+	traits.FIFO = false
+	return traits
+}
+
+// For a client that has not asked for news yet, or gives up its request for them, the server does
+// not wait where the store shows no waiters, neither for what waited then nor for what comes after it. The next request tells that it
+// is lost. A place in a queue stays.
+func TestUnheardIsNotWaitedFor(t *testing.T) {
+	for name, queue := range map[string]bool{"no queue": false, "a queue": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var waits atomic.Int32
+				store := memlock.New().Backend()
+				if !queue {
+					store = unordered{store}
+				}
+				c, s := with(t, serve.Options{Store: ticketStore{store, func(t driver.Ticket, _ driver.Request) driver.Ticket {
+					return waitsCounted{t, &waits}
+				}}})
+				other := &api{t: t, s: s}
+				other.open(time.Minute)
+				other.lock("1", "a")
+				c.open(time.Minute)
+				count := func(when string, want int32) {
+					t.Helper()
+					if synctest.Wait(); waits.Load() != want {
+						t.Errorf("%s the server waits for %d locks, not %d", when, waits.Load(), want)
+					}
+				}
+				stay := int32(0)
+				if queue {
+					stay = 1
+				}
+				c.lock("1", "a")
+				count("before it listens", stay)
+				c.want(200, "GET", "/v1/session/events?wait_ms=0", nil, nil)
+				count("when it listens", 1)
+				c.cutEvents()
+				count("unheard", stay)
+				c.lock("2", "a")
+				count("asked by one who does not listen", 2*stay)
+				var e httpapi.Events
+				c.want(200, "GET", "/v1/session/events?wait_ms=10", nil, &e)
+				if queue {
+					if len(e.Lost) != 0 {
+						t.Errorf("told %+v", e)
+					}
+					return
+				}
+				if len(e.Lost) != 2 {
+					t.Errorf("told %+v", e)
+				}
+				other.want(204, "DELETE", "/v1/locks/1", nil, nil)
+				if l := other.lock("2", "a"); l.State != httpapi.Held {
+					t.Errorf("after what the server no longer waits for: %+v", l)
+				}
+				c.lock("3", "a")
+				count("asked again", 1)
+			})
+		})
+	}
+}
+
+// A client that has been led to another server may have had no request for news open there: none was
+// sent yet, or one had just been answered. The server waits for the next one for a while, and then no
+// more: what waits is lost, and leaves nothing in the store.
+func TestNewsNotAskedFor(t *testing.T) {
+	for name, asked := range map[string]bool{"since an answer": true, "at all": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, s := with(t, serve.Options{Store: unordered{memlock.New().Backend()}})
+				other := &api{t: t, s: s}
+				other.open(time.Minute)
+				other.lock("1", "a")
+				c.open(time.Minute)
+				c.lock("1", "a")
+				wait := 59 * time.Second
+				if asked {
+					c.want(200, "GET", "/v1/session/events?wait_ms=0", nil, nil)
+					wait = 4 * time.Second
+				}
+				queue := func() int {
+					var q httpapi.Queue
+					other.want(200, "GET", "/v1/queue?name=a", nil, &q)
+					return len(q.Entries)
+				}
+				time.Sleep(wait)
+				if n := queue(); n != 2 {
+					t.Fatalf("%d entries after %s", n, wait)
+				}
+				for _, each := range []*api{c, other} {
+					each.want(200, "POST", "/v1/session/keepalive", nil, nil)
+				}
+				time.Sleep(2 * time.Second)
+				if n := queue(); n != 1 {
+					t.Errorf("%d entries after %s", n, wait+2*time.Second)
+				}
+				var e httpapi.Events
+				c.want(200, "GET", "/v1/session/events?wait_ms=0", nil, &e)
+				if len(e.Lost) != 1 {
+					t.Errorf("told %+v", e)
+				}
+				c.lock("2", "a") // it is here again
+				other.want(204, "DELETE", "/v1/locks/1", nil, nil)
+				if x := c.changed(2); x.State != httpapi.Held {
+					t.Errorf("told %+v", x)
+				}
+			})
+		})
+	}
 }

@@ -25,16 +25,17 @@ type lock struct {
 	published uint64 // the greatest number of a value; of the request that has the turn
 
 	// Guarded by the session's mu.
-	confirmed bool // the store has answered that there is an entry
-	uncertain bool // a request was not answered: there may be one
-	held      bool
-	since     time.Time        // of the grant, until its end is in the audit
-	token     uint64           // of that
-	waits     bool             // it counts as waiting
-	leaves    bool             // a request to release it has come
-	lost      string           // not "": why it is gone
-	changed   *httpapi.Changed // what has become of it while no request waited; nil: nothing
-	version   uint64           // of the loss, or of the change
+	confirmed  bool // the store has answered that there is an entry
+	uncertain  bool // a request was not answered: there may be one
+	held       bool
+	since      time.Time        // of the grant, until its end is in the audit
+	token      uint64           // of that
+	counted    bool             // it counts as waiting: see countWaitingLocked
+	serverWait *use             // the server's newest wait for it, which may be over
+	leaves     bool             // a request to release it has come
+	lost       string           // not "": why it is gone
+	changed    *httpapi.Changed // what has become of it while no request waited; nil: nothing
+	version    uint64           // of the loss, or of the change
 }
 
 // find returns the session's lock of a number.
@@ -111,8 +112,8 @@ func (s *session) take(client context.Context, l *lock) (*use, error) {
 
 // step makes a request to the store. Its context ends with the client, with the session, and when
 // the next request for the lock has come.
-func (s *session) step(u *use, f func(context.Context) error) error {
-	if err := u.step(silence, f); err != nil {
+func (s *session) step(u *use, bound time.Duration, f func(context.Context) error) error {
+	if err := u.step(bound, f); err != nil {
 		return s.ended(err)
 	}
 	return nil
@@ -125,7 +126,32 @@ func (s *session) use(client context.Context, l *lock, f func(context.Context) e
 		return err
 	}
 	defer u.release()
-	return s.step(u, f)
+	return s.step(u, silence, f)
+}
+
+// asHolder is use for what only a holder may ask for. What is not held by the store's own answer is
+// refused here: not every store looks.
+func (s *session) asHolder(client context.Context, l *lock, f func(context.Context) error) error {
+	return s.use(client, l, func(ctx context.Context) error {
+		if held, _ := s.standing(l); !held {
+			return httpapi.NewProblem(httpapi.Gone, fmt.Sprintf("lock %d is not held", l.number))
+		}
+		return f(ctx)
+	})
+}
+
+// standing tells the answer that the store has given about a lock. It is asked when it is the
+// request's turn: the one before may have been granted the lock. That one may also have been the
+// server's wait, which the turn has ended, so that the client of a lock that waits is told to ask
+// again.
+func (s *session) standing(l *lock) (held, waits bool) {
+	s.mu.Lock()
+	held, waits = l.held, l.confirmed && !l.held
+	s.mu.Unlock()
+	if waits {
+		s.report(l, httpapi.Lock{State: httpapi.Waiting})
+	}
+	return held, waits
 }
 
 // ended says of a request that a closed session has interrupted why that is.
@@ -161,7 +187,7 @@ func (s *session) note(l *lock, v driver.Verdict, err error, entered bool) (driv
 		s.auditLocked(audit.Grant, l, nil)
 	}
 	l.confirmed, l.uncertain, l.held = true, false, v.Held
-	s.waitsLocked(l, !v.Held)
+	s.countWaitingLocked(l, !v.Held)
 	return v, nil
 }
 
@@ -182,7 +208,7 @@ func (s *session) dropGone(l *lock, err error) {
 
 func answer(l *lock, v driver.Verdict) httpapi.Lock {
 	a := httpapi.Lock{
-		State: httpapi.Waiting, Entry: l.entry, Retry: v.Retry.Milliseconds(), Holder: v.Holder, Place: v.Place, Quarantine: v.Quarantine.Milliseconds(),
+		State: httpapi.Waiting, Entry: l.entry, Retry: v.Retry.Milliseconds(), Holder: v.Holder, Place: v.Place, Quarantine: v.Quarantine.Milliseconds(), LooksOver: v.LooksOver,
 	}
 	if v.Held {
 		a.State, a.Token = httpapi.Held, v.Token
@@ -243,7 +269,7 @@ func (s *session) auditLocked(event string, l *lock, why error) {
 
 // dropLocked forgets a lock of which nothing is left in the store.
 func (s *session) dropLocked(l *lock) {
-	s.waitsLocked(l, false)
+	s.countWaitingLocked(l, false)
 	if s.locks[l.number] == l {
 		delete(s.locks, l.number)
 		s.server.count(s.owner, func(u *usage) { u.locks-- })
@@ -253,9 +279,9 @@ func (s *session) dropLocked(l *lock) {
 	}
 }
 
-func (s *session) waitsLocked(l *lock, waits bool) {
-	if l.waits != waits {
-		l.waits = waits
+func (s *session) countWaitingLocked(l *lock, waits bool) {
+	if l.counted != waits {
+		l.counted = waits
 		s.server.count(s.owner, func(u *usage) {
 			if waits {
 				u.waiting++

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -12,20 +13,9 @@ import (
 
 // adopt takes over another session's entry. Who may do that to any may also evict it; a client's
 // own, of a session that its server has forgotten, it may always take.
-func (s *Server) adopt(c *call) (any, error) {
-	x, err := s.find(c)
-	if err != nil {
-		return nil, err
-	}
-	number, err := c.lock()
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) adopt(c *call, x *session) (any, error) {
 	var in httpapi.AdoptLock
-	if err := c.decode(&in); err != nil {
-		return nil, err
-	}
-	r, err := s.request(c, in.Acquire, x, number)
+	number, r, err := s.entering(c, x, &in, &in.Acquire)
 	if err != nil {
 		return nil, err
 	}
@@ -45,6 +35,11 @@ func (s *Server) adopt(c *call) (any, error) {
 	}
 	var out httpapi.Lock
 	err = x.use(c.q.Context(), l, func(ctx context.Context) error {
+		// A number that waits adopts nothing, least of all itself. One whose PUT the store has not
+		// answered may: every move comes so, and the store looks.
+		if _, waits := x.standing(l); waits {
+			return httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf("lock %d of the session waits: adopt with a number that is new", number))
+		}
 		v, err := a.Adopt(ctx, in.From, in.Seq)
 		v, err = x.note(l, v, err, true)
 		out = answer(l, v)

@@ -2,8 +2,11 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,7 +14,9 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/httplock"
 	"github.com/hasplock/hasp/internal/httpapi"
+	"github.com/hasplock/hasp/internal/testkit"
 )
 
 // messages are the types of what is sent, by their names in the document.
@@ -69,6 +74,49 @@ func TestDocumentedRoutes(t *testing.T) {
 	slices.Sort(served)
 	if !slices.Equal(documented, served) {
 		t.Errorf("documented are\n%s\nserved are\n%s", strings.Join(documented, "\n"), strings.Join(served, "\n"))
+	}
+}
+
+// What clients and servers of version 1 say to each other. A field or a path that both sides may pass
+// over is added without another number, and may be left out (omitempty); all else needs one, in each
+// path.
+func TestWireFormat(t *testing.T) {
+	var said []string
+	for _, r := range api {
+		said = append(said, r.pattern)
+	}
+	for _, m := range messages {
+		text := reflect.TypeOf(m).Name()
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(m)) {
+			text += fmt.Sprintf(" %s:%s", f.Tag.Get("json"), f.Type)
+		}
+		said = append(said, text)
+	}
+	problems := httpapi.ProblemTypes()
+	slices.Sort(problems)
+	testkit.SameFormat(t, "the API", 1, append(said, problems...), "46b8535970417291")
+}
+
+// A client of another version is told what to do, by its own error: the Go client's is final.
+func TestOtherVersion(t *testing.T) {
+	s := httptest.NewServer((&Server{}).routes())
+	defer s.Close()
+	for path, want := range map[string]string{"/v2": "wants v2: bring both to one version", "/v12/session": "wants v12", "/v1/nothing": "no such path"} {
+		r := testkit.Must[*http.Response](t)(http.Get(s.URL + path))
+		defer r.Body.Close()
+		var p httpapi.Problem
+		if err := json.NewDecoder(r.Body).Decode(&p); err != nil || !p.Of(httpapi.NotFound) || !strings.Contains(p.Detail, want) {
+			t.Errorf("%s: %+v, %v", path, p, err)
+		}
+	}
+	// And a server that has our version no more.
+	later := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writeProblem(w, httpapi.NewProblem(httpapi.NotFound, "it says what to do"))
+	}))
+	defer later.Close()
+	_, err := httplock.New(t.Context(), later.URL, nil)
+	if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "it says what to do") {
+		t.Errorf("a server without our version: %v", err)
 	}
 }
 

@@ -1,11 +1,12 @@
 package serve
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -39,20 +40,7 @@ func is[T any](x any) bool {
 	return ok
 }
 
-// name is the lock that the query names.
-func (c *call) name(r access.Right) (string, error) {
-	name := c.q.URL.Query().Get("name")
-	if err := driver.CheckName(name); err != nil {
-		return "", httpapi.NewProblem(httpapi.Invalid, err.Error())
-	}
-	return name, c.may(r, name)
-}
-
-func (s *Server) queue(c *call) (any, error) {
-	name, err := c.name(access.Look)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) queue(c *call, name string) (any, error) {
 	limit, err := c.number("limit", httpapi.MostEntries)
 	if err != nil {
 		return nil, err
@@ -111,11 +99,7 @@ const beat = 5 * time.Second
 
 // watch writes a line for each change: "changed", and "alive" when there was none for a while. The
 // first one says that the watch stands.
-func (s *Server) watch(c *call) (any, error) {
-	name, err := c.name(access.Look)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) watch(c *call, name string) (any, error) {
 	w, ok := s.o.Store.(driver.Watcher)
 	if !ok {
 		return nil, unsupported("cannot follow a name")
@@ -188,39 +172,66 @@ func (s *Server) evict(c *call) (any, error) {
 	if in.Entry = httpapi.Named(in.Entry, in.FromSession, in.FromLock); in.Entry == "" {
 		return nil, httpapi.NewProblem(httpapi.Invalid, "entry is missing: the id that GET /v1/queue shows")
 	}
-	by := c.holder
+	if len(in.Note) > largestNote || !driver.ValidText(in.Note) {
+		return nil, httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf("note has at most %d bytes, and no NUL", largestNote))
+	}
 	if httpapi.Owns(in.Entry, in.FromSession, in.FromLock) {
-		by = nil // a client that moves gives up its own places
-	} else if err := c.may(access.Operate, in.Name); err != nil {
+		// A client that moves gives up its own places. That is nothing for the store to show as
+		// taken away: a token without the right to operate could write there what it likes.
+		why := hasp.Eviction{By: c.owner("", ""), Why: "given up by its own client"}
+		return nil, s.takeAway(c.ctx(), c.holder, in.Name, in.Entry, why, "")
+	}
+	if err := c.may(access.Operate, in.Name); err != nil {
 		return nil, err
 	}
-	if len(in.Note) > 4096 || !driver.ValidText(in.Note) {
-		return nil, httpapi.NewProblem(httpapi.Invalid, "note has at most 4096 bytes, and no NUL")
+	why, note := s.eviction(c, in), in.Note
+	if note != "" && (c.holder != s.everyone || why.Why == note) {
+		note = noteOf(why)
 	}
-	return nil, s.takeAway(c.ctx(), by, in.Name, in.Entry, in.Note)
+	return nil, s.takeAway(c.ctx(), c.holder, in.Name, in.Entry, why, note)
 }
 
-// takeAway evicts an entry for an operator, or for nil. A note of the library says who asks for it,
-// and why.
-func (s *Server) takeAway(ctx context.Context, h *access.Holder, name, entry, note string) error {
+const largestNote = 4096
+
+// eviction is the record of one: what the client says of itself is marked as in owner.
+func (s *Server) eviction(c *call, in httpapi.EvictEntry) (e hasp.Eviction) {
+	if json.Unmarshal([]byte(in.Note), &e) != nil {
+		e = hasp.Eviction{By: c.owner("", ""), Why: in.Note}
+	}
+	if e.ID = in.Entry; e.At.IsZero() {
+		e.At = time.Now()
+	}
+	if c.holder != s.everyone {
+		e.By.Via = c.holder.Name
+	}
+	return e
+}
+
+// noteOf writes a record, with as much of the reason as the store has room for.
+func noteOf(e hasp.Eviction) string {
+	for {
+		text, _ := json.Marshal(e) // strings
+		if len(text) <= largestNote || e.Why == "" {
+			return string(text)
+		}
+		e.Why = strings.ToValidUTF8(e.Why[:max(0, len(e.Why)-(len(text)-largestNote))], "")
+	}
+}
+
+// takeAway evicts an entry for a holder. The store keeps the note, unless that is empty.
+func (s *Server) takeAway(ctx context.Context, h *access.Holder, name, entry string, why hasp.Eviction, note string) error {
 	e, ok := s.o.Store.(driver.Evicter)
 	if !ok {
 		return unsupported("cannot take a lock away")
 	}
 	err := e.Evict(ctx, name, entry, note)
-	if err == nil && h != nil {
-		var by hasp.Eviction
-		_ = json.Unmarshal([]byte(note), &by) // else all of it is the reason
-		s.o.Audit.Write(audit.Line{Event: audit.Eviction, Name: name, Who: by.By, Client: h.Name, Entry: entry, Reason: cmp.Or(by.Why, note)})
+	if err == nil {
+		s.o.Audit.Write(audit.Line{Event: audit.Eviction, Name: name, Who: why.By, Client: h.Name, Entry: entry, Reason: why.Why})
 	}
 	return err
 }
 
-func (s *Server) lastEviction(c *call) (any, error) {
-	name, err := c.name(access.Look)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) lastEviction(c *call, name string) (any, error) {
 	r, ok := s.o.Store.(driver.Evicter)
 	if !ok {
 		return nil, unsupported("keeps no record of evictions")
@@ -229,11 +240,7 @@ func (s *Server) lastEviction(c *call) (any, error) {
 	return orError(httpapi.Text{Text: note}, err)
 }
 
-func (s *Server) quarantine(c *call) (any, error) {
-	name, err := c.name(access.Look)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) quarantine(c *call, name string) (any, error) {
 	q, ok := s.o.Store.(driver.Quarantiner)
 	if !ok {
 		return httpapi.Closed{}, nil

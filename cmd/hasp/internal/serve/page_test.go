@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hasplock/hasp"
@@ -240,7 +242,7 @@ func TestPageRights(t *testing.T) {
 	}
 	b.status(http.StatusOK, "POST", "/page/evict", evict(app))
 	b.status(http.StatusGone, "POST", "/page/evict", evict(app))
-	testkit.Await(t, "the loss", app.Lost())
+	testkit.Await(t, "the loss", app.Context().Done())
 }
 
 // A name of this machine's address that another site has made up (DNS rebinding) is refused.
@@ -285,4 +287,25 @@ func TestPageAskCounts(t *testing.T) {
 	b := &tab{t: t, addr: addr, head: map[string]string{"Hasp-Page": "1"}}
 	b.events() // an open page, which is one
 	b.status(http.StatusTooManyRequests, "POST", "/page/ask", `{"name":"a","why":"please"}`)
+}
+
+// The page tells a server that is there from a connection that is dead by an event each five
+// seconds: scripts are told of events, and not of comments.
+func TestPageBeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := with(t, serve.Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		w := httptest.NewRecorder()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.s.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1:7070/page/events", nil))
+		}()
+		time.Sleep(31 * time.Second)
+		cancel()
+		<-ended
+		if beats := strings.Count(w.Body.String(), "event: here\ndata: "); beats != 6 {
+			t.Errorf("%d beats in 31 seconds:\n%s", beats, w.Body)
+		}
+	})
 }

@@ -1,18 +1,18 @@
 package serve
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
+	"github.com/hasplock/hasp/cmd/hasp/internal/serve/page"
+	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
 )
 
@@ -37,23 +37,48 @@ type route struct {
 var api = []route{
 	{"GET /v1", (*Server).about},
 	{"POST /v1/session", (*Server).openSession},
-	{"DELETE /v1/session", (*Server).closeSession},
-	{"POST /v1/session/keepalive", (*Server).keepAlive},
-	{"GET /v1/session/events", (*Server).events},
-	{"PUT /v1/locks/{number}", (*Server).acquire},
-	{"DELETE /v1/locks/{number}", (*Server).release},
-	{"POST /v1/locks/{number}/adopt", (*Server).adopt},
-	{"PUT /v1/locks/{number}/value", (*Server).publish},
-	{"POST /v1/locks/{number}/downgrade", (*Server).downgrade},
-	{"GET /v1/queue", (*Server).queue},
+	{"DELETE /v1/session", inSession((*Server).closeSession)},
+	{"POST /v1/session/keepalive", inSession((*Server).keepAlive)},
+	{"GET /v1/session/events", inSession((*Server).events)},
+	{"PUT /v1/locks/{number}", inSession((*Server).acquire)},
+	{"DELETE /v1/locks/{number}", inSession((*Server).release)},
+	{"POST /v1/locks/{number}/adopt", inSession((*Server).adopt)},
+	{"PUT /v1/locks/{number}/value", inSession((*Server).publish)},
+	{"POST /v1/locks/{number}/downgrade", inSession((*Server).downgrade)},
+	{"GET /v1/queue", ofName((*Server).queue)},
 	{"GET /v1/names", (*Server).names},
-	{"GET /v1/watch", (*Server).watch},
+	{"GET /v1/watch", ofName((*Server).watch)},
 	{"POST /v1/evict", (*Server).evict},
-	{"GET /v1/eviction", (*Server).lastEviction},
-	{"GET /v1/quarantine", (*Server).quarantine},
+	{"GET /v1/eviction", ofName((*Server).lastEviction)},
+	{"GET /v1/quarantine", ofName((*Server).quarantine)},
 	{"GET /v1/doctor", (*Server).doctor},
 	{"GET /v1/warnings", (*Server).warnings},
 	{"GET /metrics", (*Server).metrics},
+}
+
+// inSession is an operation of the session that the request names.
+func inSession(do func(*Server, *call, *session) (any, error)) func(*Server, *call) (any, error) {
+	return func(s *Server, c *call) (any, error) {
+		x, err := s.session(c.holder, c.q.Header.Get(httpapi.SessionHeader))
+		if err != nil {
+			return nil, err
+		}
+		return do(s, c, x)
+	}
+}
+
+// ofName looks at the lock that the query names.
+func ofName(do func(*Server, *call, string) (any, error)) func(*Server, *call) (any, error) {
+	return func(s *Server, c *call) (any, error) {
+		name := c.q.URL.Query().Get("name")
+		if err := driver.CheckName(name); err != nil {
+			return nil, httpapi.NewProblem(httpapi.Invalid, err.Error())
+		}
+		if err := c.may(access.Look, name); err != nil {
+			return nil, err
+		}
+		return do(s, c, name)
+	}
 }
 
 func (s *Server) routes() *http.ServeMux {
@@ -76,7 +101,10 @@ func (s *Server) routes() *http.ServeMux {
 	return mux
 }
 
-// noRoute says that there is no such path, or which methods it has.
+// noRoute says that there is no such path, or which methods it has. The version of the API is in
+// each path, so a client and a server of two versions do not understand each other by mistake. That
+// the answer is this problem, whose detail tells people what to do, stays for good: clients of every
+// version end with it.
 func noRoute(mux *http.ServeMux, w http.ResponseWriter, q *http.Request) {
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
@@ -87,13 +115,22 @@ func noRoute(mux *http.ServeMux, w http.ResponseWriter, q *http.Request) {
 		}
 	}
 	if allowed == nil {
-		writeProblem(w, httpapi.NewProblem(httpapi.NotFound, "there is no such path: GET /v1/openapi.json lists them"))
+		detail := "there is no such path: GET /v1/openapi.json lists them"
+		if other := otherVersion.FindString(q.URL.Path); other != "" && other != "/v1" {
+			detail = "this server of hasp has version 1 of the API, and its client wants " + other[1:] + ": bring both to one version of hasp"
+		}
+		writeProblem(w, httpapi.NewProblem(httpapi.NotFound, detail))
 		return
 	}
 	methods := strings.Join(allowed, ", ")
 	w.Header().Set("Allow", methods)
 	writeProblem(w, httpapi.NewProblem(httpapi.Method, "the path has other methods: "+methods))
 }
+
+var otherVersion = regexp.MustCompile(`^/v\d+`)
+
+// written is the answer of a handler that has written it itself.
+var written = page.Written
 
 // call is one request.
 type call struct {
@@ -125,6 +162,11 @@ func (s *Server) handle(w *reply, q *http.Request, r route) {
 	}()
 	answer, err := func() (any, error) {
 		var err error
+		for _, key := range []string{"Authorization", httpapi.SessionHeader} {
+			if len(q.Header.Values(key)) > 1 { // a proxy that looks at the last one has seen another client than we
+				return nil, httpapi.NewProblem(httpapi.Invalid, "the header "+key+" is there twice")
+			}
+		}
 		if c.holder, err = s.holder(q); err != nil {
 			return nil, err
 		}
@@ -139,9 +181,6 @@ func (s *Server) handle(w *reply, q *http.Request, r route) {
 	}()
 	w.answer(c.status, answer, err)
 }
-
-// written is the answer of a handler that has written it itself.
-var written = any("written")
 
 // read reads the whole body. Only after that can the server notice that the client goes away, and
 // the time that a body may take must not end a request that waits.
@@ -167,13 +206,7 @@ func (c *call) decode(into any) error {
 	if len(c.body) == 0 {
 		return nil
 	}
-	d := json.NewDecoder(bytes.NewReader(c.body))
-	d.DisallowUnknownFields()
-	err := d.Decode(into)
-	if err == nil && d.More() {
-		err = errors.New("there is more behind the object")
-	}
-	if err != nil {
+	if err := httpapi.Decode(c.body, into); err != nil {
 		return httpapi.NewProblem(httpapi.Invalid, fmt.Sprintf("the body is not what is expected: %v", err))
 	}
 	return nil

@@ -308,15 +308,17 @@ func (away) List(context.Context, string, int) ([]driver.Entry, error) {
 // What goes wrong behind the server is told without addresses, and in the log with them.
 func TestNoAddresses(t *testing.T) {
 	c, _ := with(t, serve.Options{Store: away{memlock.New().Backend()}})
-	var p httpapi.Problem
-	c.want(http.StatusBadGateway, "GET", "/v1/queue?name=a", nil, &p)
-	for _, secret := range []string{"10.1.2.3", "6379", "cache.internal", "10.0.0.2"} {
-		if strings.Contains(p.Detail, secret) {
-			t.Errorf("%q shows %s", p.Detail, secret)
+	for _, path := range []string{"/v1/queue?name=a", "/page/queue?name=a"} {
+		var p httpapi.Problem
+		c.want(http.StatusBadGateway, "GET", path, nil, &p)
+		for _, secret := range []string{"10.1.2.3", "6379", "cache.internal", "10.0.0.2"} {
+			if strings.Contains(p.Detail, secret) {
+				t.Errorf("%s: %q shows %s", path, p.Detail, secret)
+			}
 		}
-	}
-	if !strings.Contains(p.Detail, "refused") {
-		t.Errorf("it does not say why: %q", p.Detail)
+		if !strings.Contains(p.Detail, "refused") {
+			t.Errorf("%s does not say why: %q", path, p.Detail)
+		}
 	}
 }
 

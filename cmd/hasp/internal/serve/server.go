@@ -146,9 +146,12 @@ func (s *Server) open(ctx context.Context, owner *access.Holder, ttl time.Durati
 		return nil, 0, err
 	}
 	x := &session{
-		server: s, id: s.name + "-" + rand.Text(), owner: owner, ttl: ttl, turn: newTurn(), listening: newTurn(),
+		server: s, id: s.name + "-" + rand.Text(), owner: owner, ttl: ttl, turn: newTurn(), eventsTurn: newTurn(), eventsBegun: make(chan struct{}),
 		locks: map[uint64]*lock{}, entries: map[string]*lock{}, changed: make(chan struct{}),
 	}
+	x.beginEvents = sync.OnceFunc(func() { close(x.eventsBegun) })
+	x.eventsPause = time.AfterFunc(time.Hour, x.eventsMissed)
+	x.eventsPause.Stop()
 	drv, granted, err := s.o.Store.Open(ctx, driver.SessionOptions{TTL: atStore, Gone: x.gone})
 	if err == nil && granted == driver.Forever {
 		err = errors.New("the store has granted a session for ever, which no server can pass on")

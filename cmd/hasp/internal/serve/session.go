@@ -23,17 +23,22 @@ type session struct {
 	drv    driver.Session
 	turn   *turn // of keep-alives
 
-	listening *turn // of requests for events: one is open at a time
+	eventsTurn  *turn         // of requests for events: one is open at a time
+	eventsBegun chan struct{} // closed by the first of them, or by the session's end
+	beginEvents func()        // closes it
+	eventsPause *time.Timer   // since the last of them was answered
 
-	mu      sync.Mutex
-	dead    *httpapi.Problem // not nil: the store has none, or it is being closed
-	until   time.Time        // no client can trust it after this: see keptAlive
-	renewal int              // keep-alives under way
-	numbers numbers
-	locks   map[uint64]*lock
-	entries map[string]*lock // by the entry's id
-	version uint64           // of the last loss or change
-	changed chan struct{}    // closed at the next one, and then another
+	mu        sync.Mutex
+	dead      *httpapi.Problem // not nil: the store has none, or it is being closed
+	until     time.Time        // no client can trust it after this: see keptAliveLocked
+	renewal   int              // keep-alives under way
+	numbers   numbers
+	locks     map[uint64]*lock
+	entries   map[string]*lock // by the entry's id
+	version   uint64           // of the last loss or change
+	listens   bool             // a request for events is open
+	eventsCut bool             // its client has cut off its request for events, or sends none
+	changed   chan struct{}    // closed at the next one, and then another
 }
 
 // gone is the driver's SessionOptions.Gone: it is called from anywhere, and only notes.
@@ -49,7 +54,7 @@ func (s *session) gone(entry string, err error) {
 		return
 	}
 	l.lost = err.Error()
-	s.waitsLocked(l, false)
+	s.countWaitingLocked(l, false)
 	s.newsLocked(l)
 	s.auditLocked(audit.Loss, l, err)
 	if l.held {
@@ -57,8 +62,8 @@ func (s *session) gone(entry string, err error) {
 	}
 }
 
-// tell has events tell what has become of a lock that no request waited for.
-func (s *session) tell(l *lock, a httpapi.Lock) {
+// report has events tell what has become of a lock that no request waited for.
+func (s *session) report(l *lock, a httpapi.Lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.locks[l.number] == l && l.lost == "" {
@@ -91,9 +96,15 @@ func (s *session) endLocked(event string, why *httpapi.Problem) bool {
 		return false
 	}
 	s.dead = why
+	s.beginEvents() // nothing waits for them any more
+	s.eventsPause.Stop()
+	var reason error
+	if event != audit.Release { // which has one where the lock was gone
+		reason = why
+	}
 	for _, l := range s.locks {
-		s.auditLocked(event, l, why)
-		s.waitsLocked(l, false)
+		s.auditLocked(event, l, reason)
+		s.countWaitingLocked(l, false)
 		l.turn.end(why) // a request that comes to its turn later sees that the session is dead
 	}
 	s.notifyLocked()
@@ -144,13 +155,16 @@ func (s *session) keepAlive(client context.Context) (httpapi.Alive, error) {
 	case s.dead != nil: // it was closed meanwhile: what the store has granted is void
 		return httpapi.Alive{}, s.dead
 	}
+	s.revokeLocked(s.until)
 	granted = s.keptAliveLocked(granted)
 	alive := httpapi.Alive{Valid: granted.Milliseconds(), Lost: s.lostLocked(0)}
 	if partial.Err != nil {
 		alive.Error = withoutAddresses(partial.Err.Error())
 		for entry, left := range partial.Late {
 			if l := s.entries[entry]; l != nil {
-				alive.Late = append(alive.Late, httpapi.Late{Lock: l.number, Valid: min(left, s.ttl).Milliseconds()})
+				alive.Late = append(alive.Late, httpapi.Late{
+					Lock: l.number, Valid: min(left, s.ttl).Milliseconds(), Unanswered: partial.Unanswered[entry],
+				})
 			}
 		}
 	}

@@ -3,68 +3,85 @@ package serve_test
 import (
 	"context"
 	"errors"
+	"net/http/httptest"
+	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve"
 	"github.com/hasplock/hasp/driver"
-	"github.com/hasplock/hasp/internal/httpapi"
+	"github.com/hasplock/hasp/httplock"
 	"github.com/hasplock/hasp/memlock"
 )
 
-// unanswered loses the answer to its first Enqueue, and grants every wait until it has got one.
-type unanswered struct {
-	driver.Ticket
-	asked int
-}
-
-func (t *unanswered) Enqueue(ctx context.Context) (driver.Verdict, error) {
-	v, err := t.Ticket.Enqueue(ctx)
-	if t.asked++; t.asked == 1 && err == nil {
-		return driver.Verdict{}, errors.New("the answer is lost")
+// A keep-alive that reached all but two entries, of which the store has not answered for one yet,
+// says so to the client through the server.
+func TestUnansweredThroughTheServer(t *testing.T) {
+	store := &lateStore{Backend: memlock.New().Backend()}
+	_, server := with(t, serve.Options{Store: store})
+	front := httptest.NewServer(server)
+	t.Cleanup(front.Close)
+	b, err := httplock.New(t.Context(), front.URL, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return v, err
-}
-
-func (t *unanswered) Wait(ctx context.Context) (driver.Verdict, error) {
-	if t.asked == 1 {
-		return driver.Verdict{Held: true, Token: 1}, nil
+	t.Cleanup(func() { _ = b.Close() })
+	s, _, err := b.Open(t.Context(), driver.SessionOptions{TTL: time.Minute, Gone: func(string, error) {}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return t.Ticket.Wait(ctx)
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	for _, name := range []string{"late", "unanswered"} {
+		ticket := s.Ticket(driver.Request{Name: name, ID: name, Units: driver.Whole, Capacity: driver.Whole})
+		if v, err := ticket.Enqueue(t.Context()); err != nil || !v.Held {
+			t.Fatalf("%s: %+v, %v", name, v, err)
+		}
+	}
+	_, err = s.KeepAlive(t.Context())
+	var partial *driver.PartialRenewal
+	if !errors.As(err, &partial) {
+		t.Fatal(err)
+	}
+	if len(partial.Late) != 2 || partial.Late["late"] == 0 {
+		t.Errorf("late: %v", partial.Late)
+	}
+	if len(partial.Unanswered) != 1 || !partial.Unanswered["unanswered"] {
+		t.Errorf("unanswered: %v", partial.Unanswered)
+	}
 }
 
-// A lock is waited for after a request to acquire it that was not answered. Its client is told what
-// the store says, and not what a ticket makes of a queue that it has not seen.
-func TestWaitUnanswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memlock.New()
-		loses := false
-		c, _ := with(t, serve.Options{Store: ticketStore{store.Backend(), func(t driver.Ticket, _ driver.Request) driver.Ticket {
-			if loses {
-				return &unanswered{Ticket: t}
-			}
-			return t
-		}}})
-		c.open(time.Minute)
-		c.lock("1", "a")
-		loses = true
-		c.refused(httpapi.Unknown, "PUT", "/v1/locks/2", httpapi.Acquire{Name: "a", Wait: 1000})
-		var l httpapi.Lock
-		c.want(200, "PUT", "/v1/locks/2", httpapi.Acquire{Name: "a", Wait: 1000}, &l)
-		if l.State != httpapi.Waiting {
-			t.Errorf("another holds it, and a wait is answered with %+v", l)
-		}
-		c.refused(httpapi.Unknown, "PUT", "/v1/locks/3", httpapi.Acquire{Name: "a", NoWait: true})
-		c.want(200, "PUT", "/v1/locks/3", httpapi.Acquire{Name: "a", NoWait: true}, &l)
-		if l.State != httpapi.Busy {
-			t.Errorf("a try for what another holds: %+v", l)
-		}
-		c.refused(httpapi.Gone, "PUT", "/v1/locks/3", httpapi.Acquire{Name: "a", Wait: 1000})
-		c.want(204, "DELETE", "/v1/locks/1", nil, nil)
-		c.want(200, "PUT", "/v1/locks/2", httpapi.Acquire{Name: "a", Wait: 1000}, &l)
-		if l.State != httpapi.Held {
-			t.Errorf("it is free: %+v", l)
-		}
-	})
+// lateStore renews no entry, and has not answered for those whose name says so.
+type lateStore struct {
+	driver.Backend
+	mu    sync.Mutex
+	names map[string]string // by ID
+}
+
+type lateSession struct {
+	driver.Session
+	store *lateStore
+}
+
+func (b *lateStore) Open(ctx context.Context, o driver.SessionOptions) (driver.Session, time.Duration, error) {
+	s, granted, err := b.Backend.Open(ctx, o)
+	b.names = map[string]string{}
+	return lateSession{s, b}, granted, err
+}
+
+func (s lateSession) Ticket(r driver.Request) driver.Ticket {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	s.store.names[r.ID] = r.Name
+	return s.Session.Ticket(r)
+}
+
+func (s lateSession) KeepAlive(context.Context) (time.Duration, error) {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	partial := &driver.PartialRenewal{Granted: time.Minute, Late: map[string]time.Duration{}, Unanswered: map[string]bool{}, Err: errors.New("not all")}
+	for id, name := range s.store.names {
+		partial.Late[id] = 5 * time.Second
+		partial.Unanswered[id] = name == "unanswered"
+	}
+	return 0, partial
 }

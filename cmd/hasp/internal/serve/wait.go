@@ -73,33 +73,87 @@ func (s *session) acquire(client context.Context, l *lock, wait time.Duration) (
 	return answer, nil
 }
 
+// errEventsCut ends the server's waits for a client that has cut off its request for events, or sends
+// none.
+var errEventsCut = errors.New("its client does not ask for events any more")
+
 // follow waits for as long as no request does, and has the session's events tell what comes of it.
+//
+// Where the store has no queue, it gives the wait up when the client cuts off its request for
+// events: the client may have moved to another server. No entry shows that it waits here, so it
+// cannot end this wait from there. A server that waited on would take the free lock for a client
+// that has gone, and keep it for a TTL, again and again. A client that is still here queues again.
+// It may have moved before its first request for events, too: so the wait begins with that request,
+// and an entry for which none comes within a TTL is removed, since the store may wake it in place of
+// another. And it may have moved between two of them: see eventsOver.
 func (w *waiter) follow() {
 	defer w.release()
-	defer w.session.server.survive(func() string { return "the wait for a lock" }, func() { w.session.tell(w.lock, httpapi.Lock{State: httpapi.Waiting}) })
+	defer w.session.server.survive(func() string { return "the wait for a lock" }, func() { w.session.report(w.lock, httpapi.Lock{State: httpapi.Waiting}) })
+	w.session.noteServerWait(w)
+	if !w.session.server.o.Store.Traits().FIFO {
+		select {
+		case <-w.session.eventsBegun:
+		case <-time.After(w.session.ttl):
+			w.end(errEventsCut)
+		case <-w.ctx.Done():
+		case <-w.session.server.drain.Done():
+		}
+	}
 	held, err := w.wait(time.Time{})
 	switch {
 	case held:
-		w.session.tell(w.lock, w.answer)
+		w.session.report(w.lock, w.answer)
+	case context.Cause(w.ctx) == errEventsCut:
+		ctx, cancel := context.WithTimeout(w.session.server.over, storeAnswer)
+		defer cancel()
+		_ = w.lock.ticket.Leave(ctx) // what it may have taken; else that goes with the session
+		w.session.gone(w.lock.entry, errEventsCut)
 	case errors.Is(err, driver.ErrGone): // also of a session that has ended, of which nothing is told
 		w.session.gone(w.lock.entry, err)
 	case err != nil && w.ctx.Err() == nil:
-		w.session.tell(w.lock, httpapi.Lock{State: httpapi.Waiting}) // ask again: the answer says why
+		w.session.report(w.lock, httpapi.Lock{State: httpapi.Waiting}) // ask again: the answer says why
+	}
+}
+
+// noteServerWait notes who waits for the lock, or ends that wait if its client stopped to listen.
+func (s *session) noteServerWait(w *waiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.lock.serverWait = w.use
+	if s.eventsCut {
+		w.end(errEventsCut)
 	}
 }
 
 // ask makes the entry, or asks for it, and reports whether it is held.
 func (w *waiter) ask() (held bool, err error) {
 	var v driver.Verdict
-	err = w.session.step(w.use, func(ctx context.Context) error {
+	bound := silence
+	if w.lock.noWait {
+		bound = w.session.longestTry()
+	}
+	err = w.session.step(w.use, bound, func(ctx context.Context) error {
 		v, err = w.lock.ticket.Enqueue(ctx)
-		v, err = w.session.note(w.lock, v, err, true)
+		v, err = w.note(v, err, true)
 		return err
 	})
 	if err == nil {
 		w.take(v)
 	}
 	return v.Held, err
+}
+
+// longestTry is how long the store may take for a try. Where it has no clock a holder that looks
+// dead is observed for its TTL, if that is at most the client's, before a try is refused or granted
+// (driver.Verdict.LooksOver).
+func (s *session) longestTry() time.Duration { return silence + s.ttl + s.ttl/100 }
+
+// note is that of the session, which learns of no grant that the token may not have.
+func (w *waiter) note(v driver.Verdict, err error, entered bool) (driver.Verdict, error) {
+	if err == nil && v.Held && w.session.refuseGrant(w.lock) {
+		return driver.Verdict{}, w.session.mayNot(w.lock.name)
+	}
+	return w.session.note(w.lock, v, err, entered)
 }
 
 // take notes the store's answer.
@@ -147,38 +201,9 @@ func (w *waiter) news(until time.Time) (held bool, err error) {
 		}
 		return false, nil
 	}
-	if v, err = w.session.note(w.lock, v, err, false); err != nil {
+	if v, err = w.note(v, err, false); err != nil {
 		return false, w.session.ended(err)
 	}
 	w.take(v)
 	return v.Held, nil
-}
-
-// events waits for news of the session that are newer than after: locks that are lost, and locks
-// that are held by now.
-func (s *session) events(client context.Context, after uint64, wait time.Duration) (httpapi.Events, error) {
-	u, err := s.listening.take(client, s.server.over)
-	if err != nil {
-		return httpapi.Events{}, err
-	}
-	defer u.release()
-	ctx, cancel := context.WithTimeout(u.ctx, wait)
-	defer cancel()
-	defer context.AfterFunc(s.server.drain, cancel)()
-	for {
-		e, changed, err := s.news(after)
-		switch {
-		case err != nil:
-			return httpapi.Events{}, err
-		case u.ctx.Err() != nil && !s.server.isDraining(): // its client has gone, or has asked again
-			return httpapi.Events{}, context.Cause(u.ctx)
-		case len(e.Lost)+len(e.Changed) > 0 || ctx.Err() != nil:
-			e.Draining = s.server.isDraining()
-			return e, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-		}
-	}
 }

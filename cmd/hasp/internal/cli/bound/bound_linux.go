@@ -16,16 +16,24 @@ import (
 var PidfdOpen = unix.PidfdOpen
 
 // To finds a process by its number. The process cannot be mistaken for another one from then
-// on.
+// on. The start that is read is that of the process behind the pidfd if that still lives then.
 func To(pid int) (*Process, error) {
+	gone := fmt.Errorf("there is no process %d", pid)
 	fd, err := PidfdOpen(pid, 0)
-	switch {
-	case err == nil:
-		return &Process{pid, os.NewFile(uintptr(fd), "pidfd")}, nil
-	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL):
-		return nil, fmt.Errorf("there is no process %d", pid)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return nil, gone
 	}
-	return &Process{PID: pid}, nil // an old kernel, or one that forbids it: see Ended
+	f, _ := family(pid)
+	b := &Process{PID: pid, Start: f.start}
+	if err != nil {
+		return b, nil // an old kernel, or one that forbids it: see Ended
+	}
+	b.File = os.NewFile(uintptr(fd), "pidfd")
+	if errors.Is(b.Signal(0), unix.ESRCH) {
+		b.File.Close()
+		return nil, gone
+	}
+	return b, nil
 }
 
 // ToCaller finds the shell that has started this process. A subshell, as $(...) makes one, is
@@ -54,34 +62,36 @@ func caller() (int, error) {
 		if pid == 0 {
 			return 0, errors.New("the calling shell is not visible from here (another PID namespace); name a process with --pid")
 		}
-		parent, forked, err := family(pid)
-		if err != nil || !forked || parent == 0 { // without /proc the parent is the best guess
+		f, err := family(pid)
+		if err != nil || !f.forked || f.parent == 0 { // without /proc the parent is the best guess
 			return pid, nil
 		}
-		pid = parent
+		pid = f.parent
 	}
 }
 
 // forkedNoExec is the kernel's PF_FORKNOEXEC.
 const forkedNoExec = 0x40
 
-// family reads the parent of a process, and whether it is a fork of it that has executed nothing.
-func family(pid int) (parent int, forked bool, err error) {
+// family reads what /proc tells of a process.
+func family(pid int) (f relation, err error) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return 0, false, err
+		return f, err
 	}
 	// Before the last ")" is the program's name, which may contain anything.
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 7 {
-		return 0, false, errors.New("unexpected content")
+	begin, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	fields := strings.Fields(string(text[end+1:]))
+	if begin < 0 || end < begin || len(fields) < 20 {
+		return f, errors.New("unexpected content")
 	}
-	parent, err = strconv.Atoi(fields[1])
-	if err != nil {
-		return 0, false, err
+	f.name = strings.ToValidUTF8(string(text[begin+1:end]), "?")
+	if f.parent, err = strconv.Atoi(fields[1]); err != nil {
+		return f, err
 	}
 	flags, err := strconv.ParseUint(fields[6], 10, 64)
-	return parent, flags&forkedNoExec != 0, err
+	f.forked, f.start = flags&forkedNoExec != 0, fields[19]
+	return f, err
 }
 
 // awaitExit waits for the end of the process. false: the system does not tell.

@@ -13,7 +13,8 @@ func To(pid int) (*Process, error) {
 	if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
 		return nil, fmt.Errorf("there is no process %d", pid)
 	}
-	return &Process{PID: pid}, nil
+	f, _ := family(pid)
+	return &Process{PID: pid, Start: f.start}, nil
 }
 
 // ToCaller takes the parent: a shell that forks for $(...) must be named with --pid $$.

@@ -35,36 +35,35 @@ func childNumbers() (all []int) {
 	return all
 }
 
-// detached calls f for the children at work that this process has not started: they have come as
+// detachedLocked are the children at work that this process has not started: they have come as
 // orphans. When a group is empty, what has left it is among them, or below one of them and comes
 // here when that one ends. With mu held none is reaped: no number becomes another process's, and
 // the kernel's lists, from which nothing is taken meanwhile, are complete.
 //
-// The guardian and the background holder of another hasp do no work, and end by themselves. While
-// they do their command line is empty, and the name that they were executed by (see executable) is left.
-func (r *reaper) detached(f func(process)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// Guardians and the background holder of another hasp do no work, and end by themselves. While they
+// do their command line is empty, and the name that they were executed by (see Executable) is left.
+func (g *Group) detachedLocked() (all []process) {
 	for _, pid := range childNumbers() {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		first, _, _ := strings.Cut(string(line[bytes.IndexByte(line, 0)+1:]), "\x00")
 		p, err := readProcess(pid)
 		hasps := slices.Contains([]string{spawn.Guard, spawn.Launch, "__keep"}, first) || len(line) == 0 && p.command == "exe"
-		if _, started := r.tell[pid]; !started && err == nil && !p.zombie && !hasps {
-			f(p)
+		if !g.others[pid] && err == nil && !p.zombie && !hasps {
+			all = append(all, p)
 		}
 	}
+	return all
 }
 
 // signalDetached reports ESRCH if none is left that is waited for.
 func (g *Group) signalDetached(sig syscall.Signal) error {
 	err := error(syscall.ESRCH)
 	if g.detached {
-		children.detached(func(p process) {
+		for _, p := range g.detachedLocked() {
 			if e := syscall.Kill(p.id, sig); err != nil {
 				err = e
 			}
-		})
+		}
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hasplock/hasp/internal/testkit"
 )
@@ -20,9 +21,13 @@ func TestStoppedBeforeItsSignals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Await(t, "the command", g.launched)
+	for launching := true; launching; time.Sleep(time.Millisecond) {
+		g.mu.Lock()
+		launching = g.launching
+		g.mu.Unlock()
+	}
 	g.mu.Lock()
-	g.holding = true // as it was until now
+	g.launching = true // as it was until now; run does not look before the command ends
 	g.mu.Unlock()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
 		if err := g.Signal(sig); err != nil {
@@ -35,10 +40,7 @@ func TestStoppedBeforeItsSignals(t *testing.T) {
 	if e := testkit.Await(t, "the stop", g.Events()); e.Kind != Stopped {
 		t.Fatalf("got %v", e)
 	}
-	g.mu.Lock()
-	g.holding = false
-	g.handOutLocked()
-	g.mu.Unlock()
+	g.becomesCommand(nil)
 	if e := testkit.Await(t, "the end", g.Events()); e.Kind != Exited || e.Status.Signal != syscall.SIGTERM {
 		t.Errorf("got %v", e)
 	}

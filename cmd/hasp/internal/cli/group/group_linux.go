@@ -1,62 +1,53 @@
 package group
 
 import (
-	"fmt"
 	"os"
-	"os/signal"
+	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
+	"runtime"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // adopt makes orphaned descendants our children instead of init's, so that this process learns of
-// their end. Where that is refused, awaitGone finds out by polling, and nothing is known of detached processes.
+// their end. Where that is refused, gone finds out by polling, and nothing is known of detached
+// processes.
 func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// executable is this program: the kernel's link, which is right even after an upgrade of the file,
-// or without /proc (in a chroot) the path that it was executed by. The alternative, looking for
-// argv[0] along PATH, may find another program.
-func executable() (string, error) {
+// Executable is the path by which another process of this program is started: the kernel's link,
+// which is right even after an upgrade of the file. Without /proc (in a chroot) it is the file that a
+// shell finds by the name of this one. The kernel knows the path that was executed, at an address
+// that only unsafe code can read.
+func Executable() (string, error) {
 	const own = "/proc/self/exe"
-	err := unix.Access(own, unix.X_OK)
-	if err == nil {
+	if unix.Access(own, unix.X_OK) == nil {
 		return own, nil
 	}
-	if path := executedAs(); path != nil {
-		return filepath.Abs(unix.BytePtrToString(path))
+	path, err := exec.LookPath(os.Args[0])
+	if err != nil {
+		return "", err
 	}
-	return "", fmt.Errorf("%s: %w", own, err)
-}
-
-// executedAs is the path by which this program was executed, from the kernel; nil if it is not
-// known.
-func executedAs() *byte {
-	const path = 31 // AT_EXECFN
-	vector, _ := unix.Auxv()
-	for _, entry := range vector {
-		if entry[0] == path {
-			return *(**byte)(unsafe.Pointer(&entry[1]))
-		}
-	}
-	return nil
+	return filepath.Abs(path)
 }
 
 // onParentDeath has the process get a signal when the thread that starts it ends.
 func onParentDeath(attr *syscall.SysProcAttr, sig syscall.Signal) { attr.Pdeathsig = sig }
 
-// KeepIgnored has Ctrl-Z stay ignored, for hasp and for the command, if the parent process ignored
-// it. Go sees to HUP and INT, and does not touch the others of job control. What became of the rest
-// is not known: Go takes them over before any code of ours runs, and the command has their default
-// effect.
-func KeepIgnored() {
-	text, _ := os.ReadFile("/proc/self/status")
-	_, mask, _ := strings.Cut(string(text), "\nSigIgn:")
-	mask, _, _ = strings.Cut(strings.TrimSpace(mask), "\n")
-	if set, err := strconv.ParseUint(mask, 16, 64); err == nil && set&(1<<(syscall.SIGTSTP-1)) != 0 {
-		signal.Ignore(syscall.SIGTSTP)
-	}
+// holdingBackTTOU blocks the signal in the thread that runs do; for the kernel that counts as
+// ignoring it. Ignoring it with os/signal cannot be undone (Go leaves it ignored), and every
+// command started later would inherit that.
+func holdingBackTTOU(do func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var set, old unix.Sigset_t
+	set.Val[0] = 1 << (uint(syscall.SIGTTOU) - 1)
+	_ = unix.PthreadSigmask(unix.SIG_BLOCK, &set, &old) // fails only for bad arguments
+	defer func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil) }()
+	do()
 }
+
+// DespiteTOSTOP runs do. There this thread may write to a terminal from its background and is not
+// stopped, even with stty tostop. The signal would stop hasp and not the command, which would keep
+// running with no process watching its lock.
+func DespiteTOSTOP(do func()) { holdingBackTTOU(do) }

@@ -19,6 +19,3 @@ func IsTerminal(f *os.File) bool {
 
 // DespiteTOSTOP runs do.
 func DespiteTOSTOP(do func()) { do() }
-
-// KeepIgnored has nothing to keep.
-func KeepIgnored() {}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,41 +64,11 @@ func TestSignalRightAfterStart(t *testing.T) {
 }
 
 // A status after Gone has no reader: the command would seem to have succeeded.
-//
-//	reaper: wait4 takes the command in
-//	                                   awaitGone: none is left, tells Gone
-//	reaper: tells Exited
 func TestStatusIsToldBeforeGone(t *testing.T) {
 	for i := range 100 {
 		all := events(t, start(t, "exit 7"))
 		if len(all) != 2 || all[0].Kind != group.Exited || all[0].Status.ExitCode() != 7 {
 			t.Fatalf("round %d: %v", i, all)
-		}
-	}
-}
-
-func TestGroupsAtOnce(t *testing.T) {
-	const n = 20
-	codes := make(chan [2]int, n)
-	for i := range n {
-		g := start(t, "sleep 0.0"+strconv.Itoa(i%5)+"; exit "+strconv.Itoa(i))
-		go func() {
-			for e := range g.Events() {
-				if e.Kind == group.Exited {
-					codes <- [2]int{i, e.Status.Code}
-					return
-				}
-			}
-		}()
-	}
-	for range n {
-		select {
-		case c := <-codes:
-			if c[0] != c[1] {
-				t.Errorf("command %d ended with %d", c[0], c[1])
-			}
-		case <-time.After(20 * time.Second):
-			t.Fatal("a command's end was not reported")
 		}
 	}
 }
@@ -137,7 +106,7 @@ func TestSignalReachesAllAndGoneComesLast(t *testing.T) {
 // script whose interpreter is missing, so it does not always mean the path.
 func TestWhatCannotBeExecutedIsTold(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
-	if err := os.WriteFile(plain, []byte("no program"), 0o755); err != nil {
+	if err := os.WriteFile(plain, []byte("\x7fELF\x00"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]error{"/no/such/file": os.ErrNotExist, plain: syscall.ENOEXEC, "/": os.ErrPermission} {

@@ -3,208 +3,199 @@
 package group
 
 import (
-	"encoding/binary"
-	"io"
 	"os"
+	"os/signal"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
-
-// Executable is the path by which another process of this program is started.
-func Executable() (string, error) { return executable() }
 
 // Supported says whether commands can be run in groups.
 const Supported = true
 
 // Group is a running command and what it has started. Its methods may be called from any
 // goroutine; Events has one reader.
+//
+// One goroutine (run) starts the command, reaps, watches the guardian and tells the events, in one
+// order: nothing of that needs a lock. The lock is for the other goroutines, which send signals.
 type Group struct {
-	id      int // of the group, and of the command's process
-	events  chan Event
-	exited  chan struct{} // closed once Exited or Failed has been told
-	changed chan struct{} // some child was reaped: look again whether the group is gone
-	gone    chan struct{} // closed before Gone is told
-	member  int           // one seen at work last; only awaitGone uses this and zombies
-	zombies []int         // those seen last
+	id       int // of the group, and of the command's process
+	detached bool
+	events   chan Event
+	launched chan error // nil: the launcher has become the command; otherwise why it could not
+	failure  error      // the latter
 
 	guardian guardian
+	exited   bool             // Exited or Failed has been told
+	told     bool             // Detached has been told
+	again    <-chan time.Time // when to look again whether the group is gone
+	delay    time.Duration
+	member   int   // one seen at work last
+	zombies  []int // those seen last
 
-	launched chan struct{} // closed once the child has become the command, or is dead
-	failure  error         // why it could not be executed; read when launched is closed
-
-	detached bool        // those that have left the group are waited for, too
-	empty    atomic.Bool // its number may be another group's
-
-	mu      sync.Mutex
-	holding bool             // signals are not handed out yet
-	held    []syscall.Signal // for the command, which does not run yet
+	// While mu is held no child is reaped, and the number of a child is still its own. The alternative,
+	// a wait that blocks without mu, leaves a moment after it in which the number may be taken anew.
+	mu        sync.Mutex
+	others    map[int]bool     // children of this process that were there before the group
+	launching bool             // signals are not handed out yet
+	held      []syscall.Signal // for the command, which does not run yet
+	empty     bool             // the group's number may be another group's
 }
 
 // Start runs path in a new process group with this process's standard files. argv[0] is the
 // command's name for itself, as in execve. An event reports that path cannot be executed: this
 // process watches a lock and must not wait for a file system. With detached it is gone only when the
 // processes have ended that have left it (see SeesDetached).
+//
+// A process has one group at a time, and starts no other child meanwhile: it reaps every child, since
+// it does not know the numbers of the orphans that it adopts. The Wait of os/exec would find its own
+// child reaped. After the group's end the system reaps.
 func Start(path string, argv, env []string, detached bool) (*Group, error) {
-	g := &Group{
-		detached: detached,
-		// Room for the events that can come while the reader is busy; with more the reaper waits.
-		events: make(chan Event, 16),
-		exited: make(chan struct{}), changed: make(chan struct{}, 1), gone: make(chan struct{}),
-		launched: make(chan struct{}),
-	}
-	g.guardian.died = make(chan struct{}, 1)
-	// Before the guardian: if descriptors are few, the command can do without one.
-	r, failure, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	unguarded := g.guardian.start(0) // before the command: see startCommand
+	// There is room for the events that can come while the reader is busy; with more run waits.
+	g := &Group{detached: detached, events: make(chan Event, 16), launched: make(chan error, 1), others: map[int]bool{}}
 	started := make(chan error)
-	go func() {
-		// The parent-death signal is sent when the thread that forked ends, not the process.
-		// Without a lock on the thread, it may end at any time and the command would be killed for
-		// nothing: so this goroutine keeps it until the group is gone.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := g.fork(path, argv, env, failure)
-		started <- err
-		if err == nil {
-			<-g.gone
-		}
-	}()
-	err = <-started
-	failure.Close()
-	if err != nil {
-		r.Close()
-		g.guardian.dismiss()
+	go g.run(path, argv, env, started)
+	if err := <-started; err != nil {
 		return nil, err
 	}
-	go g.awaitLaunch(r)
-	go g.keepGuarded(unguarded)
-	go g.awaitGone()
 	return g, nil
 }
 
-// fork starts the command. failure is where its start fails: see awaitLaunch.
-func (g *Group) fork(path string, argv, env []string, failure *os.File) (err error) {
-	children.watch(g)
-	g.holding = g.guardian.lifeline != nil
-	g.id, err = children.start(func() (int, error) {
-		return startCommand(path, argv, env, g.guardian.lifeline, failure)
-	}, g.tell)
-	if err != nil {
-		children.forget(g)
+// run keeps its thread: the parent-death signal is sent when the thread that forked ends, not the
+// process, and another thread may end at any time.
+func (g *Group) run(path string, argv, env []string, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	adopt()
+	for _, pid := range childNumbers() {
+		g.others[pid] = true // of the program that this process was before its exec, or of an earlier group's
 	}
-	return err
-}
-
-// awaitLaunch reads to the end, which comes when the child has become the command or is dead, and
-// then passes on the signals that came before. An error is an end, too.
-func (g *Group) awaitLaunch(r *os.File) {
-	defer close(g.launched)
-	defer r.Close()
-	number := make([]byte, 4)
-	n, _ := io.ReadFull(r, number)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.holding = false
-	if n == len(number) {
-		g.failure = syscall.Errno(binary.NativeEndian.Uint32(number))
-		return
-	}
-	g.handOutLocked()
-}
-
-func (g *Group) handOutLocked() {
-	for _, sig := range g.held {
-		_ = syscall.Kill(-g.id, sig) // an error because it is gone is reported soon, by Gone
-	}
-	g.held = nil
-}
-
-// Signal sends a signal to every process of the group. It must not be called after Gone: another
-// process may have the number by then.
-//
-// A launcher is a Go program for a millisecond, and does not take signals as the
-// command would: USR1 would be lost, and QUIT would cause a dump. They are held until the launcher
-// has become the command. KILL and STOP, which need no handler, are not held. CONT is sent and
-// held, for the TERM before it: between becoming the command and getting the held signals it may
-// stop itself.
-//
-// When the group is empty, the detached processes that are waited for get the signal.
-func (g *Group) Signal(sig syscall.Signal) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.empty.Load() {
-		return g.signalDetached(sig)
-	}
-	switch sig {
-	case 0, syscall.SIGKILL, syscall.SIGSTOP:
-	case syscall.SIGCONT:
-		if len(g.held) > 0 {
-			g.held = append(g.held, sig)
+	changed := make(chan os.Signal, 1) // one pending signal stands for all: all children are examined
+	signal.Notify(changed, syscall.SIGCHLD)
+	unguarded, err := g.start(path, argv, env)
+	started <- err
+	if err == nil {
+		if unguarded != nil {
+			g.noGuardian(unguarded)
 		}
-	default:
-		if g.holding {
-			g.held = append(g.held, sig)
-			return nil
+		g.watch(changed)
+	}
+	// From here the system reaps the guardian, and orphans that come later; but not what is dead already.
+	signal.Ignore(syscall.SIGCHLD)
+	for g.reap() {
+	}
+	if err == nil {
+		g.events <- Event{Kind: Gone}
+	}
+}
+
+func (g *Group) watch(changed <-chan os.Signal) {
+	for !g.gone() {
+		select {
+		case <-changed:
+			for g.reap() {
+			}
+		case err := <-g.launched:
+			g.becomesCommand(err)
+		case <-g.guardian.due:
+			g.replaceGuardian()
+		case <-g.again:
 		}
 	}
-	return syscall.Kill(-g.id, sig)
 }
 
-// tell receives the reaper's reports about the command's own process.
-func (g *Group) tell(_ int, ws syscall.WaitStatus) {
-	if ws.Stopped() {
-		g.events <- Event{Kind: Stopped, Signal: ws.StopSignal()}
-		return
+// reap takes one change of a child, if there is one.
+func (g *Group) reap() (more bool) {
+	var status syscall.WaitStatus
+	g.mu.Lock()
+	pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
+	if !status.Stopped() {
+		delete(g.others, pid)
 	}
-	<-g.launched // its end of the pipe has closed with it
+	g.mu.Unlock() // the events below may have to wait for their reader
 	switch {
-	case g.failure != nil:
-		g.events <- Event{Kind: Failed, Err: g.failure}
-	case ws.Signaled():
-		g.events <- Event{Kind: Exited, Status: Status{Signal: ws.Signal()}}
+	case err != nil || pid == 0:
+		return err == syscall.EINTR
+	case pid == g.guardian.id:
+		g.guardian.changed(status)
+	case pid != g.id || g.exited: // an orphan
+	case status.Stopped():
+		g.events <- Event{Kind: Stopped, Signal: status.StopSignal()}
 	default:
-		g.events <- Event{Kind: Exited, Status: Status{Code: ws.ExitStatus()}}
+		g.ended(status)
 	}
-	close(g.exited)
+	return true
+}
+
+// ended tells how the command ended. The launcher's end of the connection has closed with it.
+func (g *Group) ended(status syscall.WaitStatus) {
+	e := Event{Kind: Exited, Status: Status{Code: status.ExitStatus()}}
+	if status.Signaled() {
+		e.Status = Status{Signal: status.Signal()}
+	}
+	if g.launching {
+		g.becomesCommand(<-g.launched)
+	}
+	if g.failure != nil {
+		e = Event{Kind: Failed, Err: g.failure}
+	}
+	g.events <- e
+	g.exited, g.delay = true, time.Millisecond
+}
+
+// gone reports whether nothing is left that is waited for. If something is, it is to be called again
+// when a child has changed, and after a while.
+//
+// Orphans of the group become children of this process where the system allows it (see adopt). The
+// others have a living parent outside of the group, or init adopts them: for them it polls. The
+// number cannot become another group's meanwhile: the kernel gives it to no new process while one
+// is in the group, and gone looks again within 100 ms after the last has ended.
+func (g *Group) gone() bool {
+	if !g.exited {
+		return false
+	}
+	g.again, g.delay = time.After(g.delay), min(2*g.delay, 100*time.Millisecond)
+	if !g.empty {
+		if g.Signal(0) != syscall.ESRCH && g.working() {
+			return false
+		}
+		g.guardian.dismiss()
+		g.mu.Lock()
+		g.empty = true
+		g.mu.Unlock()
+	}
+	m, left := g.Left()
+	if left && !g.told {
+		g.told, g.delay = true, time.Millisecond
+		g.events <- Event{Kind: Detached, Member: m}
+	}
+	return !left || !g.detached
 }
 
 // Events reports what happens to the group, until Gone.
 func (g *Group) Events() <-chan Event { return g.events }
 
-// awaitGone watches the group until no process is left in it.
+// Signal sends a signal to every process of the group. It must not be called after Gone: another
+// process may have the number by then.
 //
-// Orphans of the group become children of this process where the system allows it (see adopt); then
-// the reaper reports each death. The others have a living parent outside of the group, or init
-// adopts them: for them awaitGone also polls. The number cannot become another group's meanwhile:
-// the kernel gives it to no new process while one is in the group, and awaitGone looks again within
-// 100 ms after the last has gone.
-func (g *Group) awaitGone() {
-	<-g.exited // for a moment the group is empty, and the end is reaped but not reported
-	g.await(func() bool { return g.Signal(0) == syscall.ESRCH || !g.working() })
-	g.guardian.dismiss()
-	g.empty.Store(true)
-	if m, left := g.Left(); left {
-		g.events <- Event{Kind: Detached, Member: m}
-		g.await(func() bool { return g.Signal(0) == syscall.ESRCH })
+// A launcher is a Go program for a millisecond, and does not take signals as the command would: USR1
+// would be lost, and QUIT would cause a dump. They are held until the launcher has become the
+// command. KILL and STOP, which need no handler, are not held. CONT is sent and held, for the TERM
+// before it: between becoming the command and getting the held signals it may stop itself.
+//
+// When the group is empty, the detached processes that are waited for get the signal.
+func (g *Group) Signal(sig syscall.Signal) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.empty {
+		return g.signalDetached(sig)
 	}
-	children.forget(g)
-	close(g.gone)
-	g.events <- Event{Kind: Gone}
-}
-
-// await looks again when a child has changed, and now and then, until done.
-func (g *Group) await(done func() bool) {
-	for delay := time.Millisecond; !done(); {
-		select {
-		case <-g.changed:
-		case <-time.After(delay):
-			delay = min(2*delay, 100*time.Millisecond)
+	if g.launching && sig != 0 && sig != syscall.SIGKILL && sig != syscall.SIGSTOP {
+		g.held = append(g.held, sig)
+		if sig != syscall.SIGCONT {
+			return nil
 		}
 	}
+	return syscall.Kill(-g.id, sig)
 }

@@ -3,12 +3,12 @@
 package group
 
 import (
-	"encoding/binary"
-	"errors"
 	"os"
-	"sync"
+	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group/spawn"
 )
 
 // guardian is a second process of this program. It kills the group if hasp dies without having
@@ -16,12 +16,11 @@ import (
 // alone would leave a script's children running, without a lock and beside the next holder.
 //
 // It reads from a pipe, the lifeline. hasp has the writing end, which the kernel closes when hasp
-// dies. It is started before the command and told the group's number by the process that becomes
-// the command (see startCommand): there is no moment in which the command runs unguarded. It has
-// its own session, so that neither the terminal's signals nor a kill of hasp's process group
-// reaches it, and ignores every signal that can be ignored.
+// dies. It is started before the command (see Group.start) and has its own session, so that neither
+// the terminal's signals nor a kill of hasp's process group reaches it, and ignores every signal that
+// can be ignored.
 //
-// hasp never kills it by its number but dismisses it by a message on the lifeline: it may have died
+// hasp never kills it by its number but dismisses it by a byte on the lifeline: it may have died
 // long ago, and an unrelated process may have the number, where numbers are few (a PID namespace).
 //
 // What it cannot do: be there before the kernel has released a lock that dies with this process
@@ -29,73 +28,48 @@ import (
 // group is dead. The alternative, running the command in a PID namespace, closes that gap, but
 // needs privileges and changes what the command sees.
 type guardian struct {
-	died chan struct{} // buffered by one: one death that is noticed stands for all
+	id       int      // of its process; 0: there is none, or it is not needed any more
+	lifeline *os.File // nil: none has been started
 
-	mu        sync.Mutex
-	lifeline  *os.File // nil: there is none
-	dismissed bool
+	missing bool             // Unguarded has been told
+	due     <-chan time.Time // when another is to be started
+	born    time.Time
+	rest    time.Duration
 }
 
-var errDismissed = errors.New("dismissed")
-
-// dismissed on the lifeline, in the place of a group, tells the guardian that there is nothing to
-// guard any more.
-const dismissed = 0
-
-// start starts a guardian for group id; 0 if the command's start will name the group.
-func (k *guardian) start(id int) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.dismissed {
-		return errDismissed
-	}
+// start starts a guardian. It does not inherit the standard files: after hasp's death it must not
+// hold a pipe open that another process reads to its end. It writes nothing.
+func (k *guardian) start(group int) error {
 	k.hangUp()
+	k.born = time.Now()
+	self, err := Executable()
+	if err != nil {
+		return err
+	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	_, err = children.start(func() (int, error) { return startGuardian(r) }, k.tell)
-	if err != nil {
+	attr := &syscall.ProcAttr{Dir: "/", Files: []uintptr{r.Fd(), r.Fd(), r.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}}
+	onParentDeath(attr.Sys, syscall.SIGCONT) // one that is stopped goes on then, and kills the group
+	if k.id, err = syscall.ForkExec(self, []string{os.Args[0], spawn.Guard, strconv.Itoa(group)}, attr); err != nil {
+		k.id = 0
 		w.Close()
 		return err
 	}
 	k.lifeline = w
-	if id != 0 {
-		k.write(id)
-	}
 	return nil
 }
 
-// tell receives the reaper's reports about the guardian. The reaper's goroutine runs it and so does
-// not reap now, hence the number of a stopped guardian is still its own. A stopped guardian must be
-// continued: not every system continues it when hasp dies.
-func (k *guardian) tell(pid int, ws syscall.WaitStatus) {
-	if ws.Stopped() {
-		_ = syscall.Kill(pid, syscall.SIGCONT)
-		return
-	}
-	select {
-	case k.died <- struct{}{}:
-	default:
-	}
-}
-
-// dismiss ends the guardian while no other group can have the group's number yet.
+// dismiss ends the guardian while no other group can have the group's number yet. The byte does not
+// block, and fails if the guardian is dead.
 func (k *guardian) dismiss() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.dismissed = true
 	if k.lifeline != nil {
-		k.write(dismissed)
+		_, _ = k.lifeline.Write([]byte{0})
 	}
 	k.hangUp()
-}
-
-// write sends a number on the lifeline, in four bytes. It fails if the guardian is dead, which the
-// reaper reports. It does not block: the pipe never holds more than a few numbers.
-func (k *guardian) write(number int) {
-	_, _ = k.lifeline.Write(binary.NativeEndian.AppendUint32(nil, uint32(number)))
+	k.id, k.due = 0, nil
 }
 
 func (k *guardian) hangUp() {
@@ -105,51 +79,47 @@ func (k *guardian) hangUp() {
 	}
 }
 
+// changed is told of the guardian's changes by run, which does not reap now: the number of a stopped
+// guardian is still its own. It must be continued: not every system continues it when hasp dies.
+func (k *guardian) changed(status syscall.WaitStatus) {
+	if status.Stopped() {
+		_ = syscall.Kill(k.id, syscall.SIGCONT)
+		return
+	}
+	k.id = 0
+	k.tryAgain()
+}
+
 // A guardian that cannot live must not be started as fast as it dies.
 const (
 	restMost  = 10 * time.Second
 	livedWell = 10 * time.Second
 )
 
-// keepGuarded replaces the group's guardian whenever it has died or could not be started. The
-// command runs even without a guardian (no more processes allowed, say): the parent-death signal
-// still protects it. unguarded is the reason why there is none at the start.
-func (g *Group) keepGuarded(unguarded error) {
-	err, told := unguarded, false
-	for rest, born := time.Duration(0), time.Now(); ; {
-		if err == nil {
-			select {
-			case <-g.guardian.died:
-			case <-g.gone:
-				return
-			}
-			if time.Since(born) > livedWell {
-				rest = 0
-			}
-		} else if !told {
-			told = true
-			g.inform(Event{Kind: Unguarded, Err: err})
-		}
-		select {
-		case <-time.After(rest):
-		case <-g.gone:
-			return
-		}
-		rest, born = min(max(2*rest, 10*time.Millisecond), restMost), time.Now()
-		if err = g.guardian.start(g.id); errors.Is(err, errDismissed) {
-			return
-		}
-		if err == nil {
-			told = false
-			g.inform(Event{Kind: Guarded})
-		}
+func (k *guardian) tryAgain() {
+	if time.Since(k.born) > livedWell {
+		k.rest = 0
 	}
+	k.due = time.After(k.rest)
+	k.rest = min(max(2*k.rest, 10*time.Millisecond), restMost)
 }
 
-// inform sends an event that is no longer needed once the group is gone.
-func (g *Group) inform(e Event) {
-	select {
-	case g.events <- e:
-	case <-g.gone:
+// noGuardian tells once why there is none. The command runs even so (no more processes allowed, say):
+// the parent-death signal still protects it.
+func (g *Group) noGuardian(err error) {
+	if !g.guardian.missing {
+		g.guardian.missing = true
+		g.events <- Event{Kind: Unguarded, Err: err}
 	}
+	g.guardian.tryAgain()
+}
+
+// replaceGuardian starts one in the place of one that has died or could not be started.
+func (g *Group) replaceGuardian() {
+	if err := g.guardian.start(g.id); err != nil {
+		g.noGuardian(err)
+		return
+	}
+	g.guardian.missing = false
+	g.events <- Event{Kind: Guarded}
 }

@@ -63,18 +63,18 @@ func (g *Group) Left() (Member, bool) {
 // running are the processes of the group that are visible, without zombies; of an empty one, the
 // detached processes.
 func (g *Group) running() (all []Member) {
-	add := func(p process) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var found []process
+	if g.empty {
+		found = g.detachedLocked()
+	} else {
+		found, _ = processesOf(g.id)
+	}
+	for _, p := range found {
 		if !p.zombie {
 			all = append(all, Member{p.id, realUser(p.id), p.command})
 		}
-	}
-	if g.empty.Load() {
-		children.detached(add)
-		return all
-	}
-	found, _ := processesOf(g.id)
-	for _, p := range found {
-		add(p)
 	}
 	return all
 }

@@ -5,9 +5,7 @@ package group
 import (
 	"errors"
 	"os"
-	"os/signal"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -73,27 +71,6 @@ func (t *Terminal) set(id int) (ok bool) {
 		ok = unix.IoctlSetPointerInt(int(t.tty.Fd()), unix.TIOCSPGRP, id) == nil
 	})
 	return ok
-}
-
-// StopSelf stops this process and the rest of its job, as Ctrl-Z would, and returns when they are
-// continued. Without job control (an orphaned process group) the kernel ignores the signal, and
-// StopSelf returns false soon. It may also return false in other cases: see Orphaned.
-//
-// It sends TTIN, since TSTP is caught (for the command) and Go does not restore the default of a
-// signal that was caught. It does not send STOP, which would stop this process where no shell
-// continues it.
-func StopSelf() (continued bool) {
-	conts := make(chan os.Signal, 1)
-	signal.Notify(conts, syscall.SIGCONT)
-	defer signal.Stop(conts)
-	_ = syscall.Kill(0, syscall.SIGTTIN)
-	// Another thread may be the one to take the signal, a moment after kill has returned.
-	select {
-	case <-conts:
-		return true
-	case <-time.After(100 * time.Millisecond):
-		return false
-	}
 }
 
 // Orphaned reports whether no process can give this terminal to our group: its shell has forgotten

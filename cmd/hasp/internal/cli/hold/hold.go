@@ -1,7 +1,8 @@
-// Package hold has the background holder of hasp hold --export: a process that holds a lock for a
-// shell, from one step of a script to another. [Start] is the side of the hasp that the shell has
-// started, [Holder] that of the process which this starts, and [Ask] that of a later hasp in the
-// same shell. What the shell evaluates is [Text].
+// Package hold has the background holder of hasp hold: a process that holds a lock for a shell,
+// from one step of a script to another (--export), or waits for one and holds it for any process
+// (--background). [Start] and [Background] are the side of the hasp that the user has started,
+// [Holder] that of the process which this starts, and [Ask] that of a later hasp. What the shell
+// evaluates is [Text].
 //
 // The package knows no store and takes no lock: the holder is handed one, as a [Lock].
 package hold
@@ -18,8 +19,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/exit"
 )
 
 // Variable has the sockets of the background holders, the latest first, with ':' in between.
@@ -31,7 +33,7 @@ const Caller = -1
 // State describes the lock of a background holder, to the hasp that has started the holder and to
 // those that ask it later.
 type State struct {
-	State    string      `json:"state"` // held, lost, released
+	State    string      `json:"state"` // held, lost, released; waiting, ended without a lock
 	Name     string      `json:"name"`  // all names, as one text
 	Store    string      `json:"store"`
 	Holder   string      `json:"holder,omitempty"` // this and the token are those of a single lock
@@ -41,6 +43,30 @@ type State struct {
 	Socket   string      `json:"socket,omitempty"`
 	Message  string      `json:"message,omitempty"`
 	Exit     int         `json:"exit"` // of the hasp that asks
+
+	// Of hold --background.
+	PID   int    `json:"pid,omitempty"`   // of the process that it is for
+	Place int    `json:"place,omitempty"` // among those who wait; 1 is the next
+	URL   string `json:"url,omitempty"`   // of the store, without credentials, as it was named
+	Kind  string `json:"kind,omitempty"`  // of the lock, if it is not for one alone
+}
+
+// SameAs reports whether both ask for the same.
+func (s State) SameAs(o State) bool {
+	return s.URL == o.URL && s.Kind == o.Kind && slices.Equal(s.names(), o.names())
+}
+
+// Meets reports whether both are about the same lock.
+func (s State) Meets(o State) bool {
+	return s.URL == o.URL && slices.ContainsFunc(s.names(), func(name string) bool { return slices.Contains(o.names(), name) })
+}
+
+func (s State) names() (names []string) {
+	for _, l := range s.All() {
+		names = append(names, l.Name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // All are the locks, however they were named.
@@ -66,25 +92,53 @@ const (
 	AskRelease = "release"
 )
 
-// askBound is how long a question and its answer may take.
-const askBound = 10 * time.Second
+// socketFormat is the version of questions and answers: in each line of both, so that neither side
+// acts on what it may misread.
+const socketFormat = 1
 
-// Ask sends one question to the holder at a socket, and returns the answer.
-func Ask(socket, question string) (s State, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), askBound)
+// answer is a line of JSON.
+type answer struct {
+	Format int `json:"format"`
+	State
+}
+
+// askBound is how long a question and its answer may take, and lookBound that of Look.
+const (
+	askBound  = 10 * time.Second
+	lookBound = time.Second
+)
+
+// Look asks the holder at a socket for its state. One that does not answer at once, as if it is
+// stopped, must not keep up those who only ask in passing.
+func Look(socket string) (State, error) { return askWithin(socket, AskState, 0, lookBound) }
+
+// Ask sends one question to the holder at a socket, and returns the answer: while its lock is
+// waited for, after the wait. A holder of another version of hasp is an error that wraps
+// driver.ErrInvalid: it has done nothing.
+func Ask(socket, question string, wait time.Duration) (State, error) {
+	return askWithin(socket, question, wait, wait+askBound)
+}
+
+func askWithin(socket, question string, wait, bound time.Duration) (s State, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return s, err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(askBound)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(bound)); err != nil {
 		return s, err
 	}
-	if _, err := conn.Write([]byte(question + "\n")); err != nil {
+	if _, err := fmt.Fprintln(conn, question, wait, socketFormat); err != nil {
 		return s, err
 	}
-	return s, json.NewDecoder(conn).Decode(&s)
+	var a answer
+	err = json.NewDecoder(conn).Decode(&a)
+	if err == nil && a.Format != socketFormat {
+		err = driver.OtherFormat("the background holder at "+socket, a.Format, socketFormat, "its socket")
+	}
+	return a.State, err
 }
 
 // Text is the text that the calling shell evaluates: it sets the variables, and removes those

@@ -11,6 +11,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,9 +20,9 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/bound"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/internal/exit"
+	"github.com/hasplock/hasp/internal/signals"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,29 +40,51 @@ type Lock struct {
 	Say, Detail func(format string, args ...any) // tell people; of each step
 }
 
-// Holder is a background holder: the process that has the lock of hold --export. It ends, and gives
-// the lock back, with the process that it is bound to, at --max-hold, on a signal that asks to end,
-// or when hasp release --mine asks for it. If it is killed, the store frees the lock as after any
-// death.
+// Wait is a lock that is waited for.
+type Wait struct {
+	State func() State // asks the store for the place
+	Leave func()       // gives the place up; Got then answers soon
+	Got   <-chan Got
+}
+
+// Got is the end of a wait: a lock, or why there is none.
+type Got struct {
+	Lock
+	Failed *exit.Failure
+}
+
+// Holder is a background holder: the process that has the lock of hold --export or --background.
+// It ends, and gives the lock or its place back, with the process that it is bound to, at
+// --max-hold, on a signal that asks to end, or when hasp release --mine asks for it. If it is
+// killed, the store frees the lock as after any death.
 //
-// After a loss it stays, to say so when it is asked. It has one loop, and so one opinion on its
-// state.
+// After a loss it stays, to say so when it is asked. So does one of --background whose wait or
+// --max-hold is over: no variable of its shell remembers that there was one. It has one loop, and
+// so one opinion on its state.
 type Holder struct {
 	Lock
-	name  string
-	bound *bound.Process // nil: bound to a time only
-	words <-chan string
-	asked chan *request
+	wait    *Wait         // nil: it has the lock, or is over
+	over    *State        // of a holder of --background that only tells how it has ended
+	settled chan struct{} // closed when the wait is over
+	first   State         // as the user was told at the start
+	name    string
+	bound   *bound.Process // nil: bound to a time only
+	dir     string         // for the socket of --background; "": a private one
+	words   <-chan string
+	asked   chan *request
 }
+
+// Background reports whether it is one of hold --background.
+func (h *Holder) Background() bool { return h.dir != "" }
 
 // Inherit recognises the arguments of a background holder, and returns those of hasp hold.
 func Inherit(args []string) (rest []string, h *Holder) {
-	if len(args) < 3 || args[0] != verb {
+	if len(args) < 4 || args[0] != verb {
 		return args, nil
 	}
-	pid, err := strconv.Atoi(args[1])
-	pidfd, perr := strconv.ParseBool(args[2])
-	if err != nil || perr != nil {
+	b := bound.ByID(args[1])
+	pidfd, err := strconv.ParseBool(args[2])
+	if err != nil || b == nil && args[1] != "0" {
 		return args, nil
 	}
 	words := make(chan string)
@@ -70,14 +94,10 @@ func Inherit(args []string) (rest []string, h *Holder) {
 			words <- in.Text()
 		}
 	}()
-	h = &Holder{words: words, asked: make(chan *request)}
-	if pid != 0 {
-		h.bound = &bound.Process{PID: pid}
-		if pidfd {
-			h.bound.File = os.NewFile(boundFD, "pidfd")
-		}
+	if pidfd && b != nil {
+		b.File = os.NewFile(boundFD, "pidfd")
 	}
-	return args[3:], h
+	return args[4:], &Holder{bound: b, dir: args[3], words: words, asked: make(chan *request), settled: make(chan struct{})}
 }
 
 // WhileAwaited returns a context that ends with the hasp that has started this process: no shell
@@ -102,28 +122,61 @@ func (h *Holder) WhileAwaited(ctx context.Context) (awaited context.Context, sto
 	}
 }
 
+// Note adds to a note for others the process that the holder is for: its own number tells them
+// nothing.
+func (h *Holder) Note(text string) string {
+	if with := text + ", for " + h.bound.String(); len(with) <= 1024 { // the longest note
+		return with
+	}
+	return text
+}
+
 // Keep tells of the lock and holds it, at most until ctx ends. It returns the state in which it
 // ends.
 func (h *Holder) Keep(ctx context.Context, l Lock) (State, error) {
-	socket, err := listenPrivately()
+	h.Lock = l
+	return h.stay(ctx)
+}
+
+// Await is Keep for a lock that is still waited for.
+func (h *Holder) Await(ctx context.Context, w *Wait) (State, error) {
+	h.wait = w
+	return h.stay(ctx)
+}
+
+func (h *Holder) stay(ctx context.Context) (State, error) {
+	socket, err := h.listen()
 	if err != nil {
 		return State{}, exit.Misconfigured("no place for the socket of the background holder: %w", err)
 	}
 	defer socket.close()
-	h.Lock = l
-	state := h.State()
-	h.name, state.Socket = state.Name, socket.path
-	if err := json.NewEncoder(os.Stdout).Encode(state); err != nil || <-h.words != wordKeep {
+	state := h.state()
+	h.first, h.name, state.Socket = state, state.Name, socket.path
+	if err := json.NewEncoder(os.Stdout).Encode(state); err != nil {
+		return h.release(), nil
+	}
+	word := <-h.words
+	if word != wordKeep && word != wordQuiet {
 		return h.release(), nil
 	}
 	os.Stdout.Close()
-	if h.Silent { // the job may be over long before us, and its reader waits for the last writer
+	if h.Silent || h.wait != nil || word == wordQuiet { // the job may be over long before us, and its reader waits for the last writer
 		if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
 			_ = unix.Dup2(int(null.Fd()), 2)
 		}
 	}
-	go socket.serve(h.asked)
+	go socket.serve(h)
 	return h.loop(ctx), nil
+}
+
+func (h *Holder) state() State {
+	switch {
+	case h.over != nil:
+		return *h.over
+	case h.wait != nil:
+		return h.wait.State()
+	}
+	return h.State()
 }
 
 func (h *Holder) loop(ctx context.Context) State {
@@ -131,13 +184,26 @@ func (h *Holder) loop(ctx context.Context) State {
 	if h.bound != nil {
 		unbound = h.bound.Ended()
 	}
+	var got <-chan Got
+	var lost <-chan struct{}
 	var overdue <-chan time.Time
-	if h.MaxHold > 0 {
-		overdue = time.After(time.Until(h.Acquired.Add(h.MaxHold)))
+	held := func() {
+		if lost = h.Lost; h.MaxHold > 0 {
+			overdue = time.After(time.Until(h.Acquired.Add(h.MaxHold)))
+		}
 	}
-	lost := h.Lost
+	if h.wait != nil {
+		got = h.wait.Got
+	} else {
+		held()
+	}
 	for {
 		select {
+		case g := <-got:
+			got = nil
+			if h.settle(g); h.over == nil {
+				held()
+			}
 		case word, more := <-h.words:
 			if word == wordDrop {
 				return h.release()
@@ -146,11 +212,16 @@ func (h *Holder) loop(ctx context.Context) State {
 				h.words = nil
 			}
 		case <-unbound:
-			h.Detail("process %d has ended; releasing %q", h.bound.PID, h.name)
+			h.detail("process %d has ended; releasing %q", h.bound.PID, h.name)
 			return h.release()
 		case <-overdue:
 			h.Say("%q is held for %s, the longest allowed; releasing it", h.name, view.Brief(h.MaxHold))
-			return h.release()
+			state := h.release()
+			if h.dir == "" {
+				return state
+			}
+			lost, overdue = nil, nil
+			h.tellLater(state)
 		case <-ctx.Done():
 			return h.release()
 		case <-lost:
@@ -164,8 +235,37 @@ func (h *Holder) loop(ctx context.Context) State {
 				r.reply(state)
 				return state
 			}
-			r.reply(h.State())
+			r.reply(h.state())
 		}
+	}
+}
+
+// settle ends the wait: with the lock, or with what is told of it later.
+func (h *Holder) settle(g Got) {
+	if g.Failed == nil {
+		h.Lock = g.Lock
+	} else {
+		state := h.first
+		state.State, state.Place, state.Exit, state.Message = "ended", 0, g.Failed.Code, "the place in the queue was given up: "+g.Failed.Error()
+		h.over = &state
+	}
+	h.wait = nil
+	close(h.settled)
+}
+
+// tellLater has the holder say, when it is asked, that --max-hold has ended the hold. For those who
+// relied on the lock since, it is a loss.
+func (h *Holder) tellLater(state State) {
+	if state.Exit == 0 {
+		state.State, state.Exit = "lost", exit.CodeLost
+		state.Message = fmt.Sprintf("%q was given back after %s, the longest allowed; others may have worked since", view.Clean(h.name), view.Brief(h.MaxHold))
+	}
+	h.over = &state
+}
+
+func (h *Holder) detail(format string, args ...any) {
+	if h.Detail != nil { // else the lock is waited for
+		h.Detail(format, args...)
 	}
 }
 
@@ -183,8 +283,20 @@ func (h *Holder) tellLoss() {
 	h.Say("%s%s", h.State().Message, sent)
 }
 
-// release gives the lock back and says how that went.
+// release gives the lock back, or the place, and says how that went. A lock that is granted while
+// its place is given up is given back, too.
 func (h *Holder) release() State {
+	if h.wait != nil {
+		h.wait.Leave()
+		if h.settle(<-h.wait.Got); h.over != nil {
+			state := h.first
+			state.State, state.Place, state.Exit, state.Message = "released", 0, 0, ""
+			return state
+		}
+	}
+	if h.over != nil {
+		return *h.over
+	}
 	state := h.State()
 	err := h.Release()
 	switch {
@@ -207,26 +319,72 @@ type request struct {
 	word string
 }
 
+// read reads the question. How long it waits for the end of a wait stands behind the word, and then
+// the format. Who asks in another one learns by the answer which ours is, and changes nothing.
+func (r *request) read() (wait time.Duration, err error) {
+	_ = r.conn.SetDeadline(time.Now().Add(askBound))
+	line, err := bufio.NewReader(io.LimitReader(r.conn, 64)).ReadString('\n')
+	if err != nil {
+		return 0, err
+	}
+	parts := append(strings.Fields(line), "", "", "")
+	if parts[2] != strconv.Itoa(socketFormat) {
+		r.word = AskState
+		return 0, nil
+	}
+	r.word = parts[0]
+	wait, _ = time.ParseDuration(parts[1])
+	return wait, nil
+}
+
+// pass hands the request to the holder, once its wait is over.
+func (r *request) pass(h *Holder, wait time.Duration) {
+	if wait > 0 {
+		select {
+		case <-h.settled:
+		case <-time.After(wait):
+		}
+		_ = r.conn.SetDeadline(time.Now().Add(askBound))
+	}
+	h.asked <- r
+}
+
 // reply answers. A client that has gone needs no answer.
 func (r *request) reply(s State) {
-	_ = json.NewEncoder(r.conn).Encode(s)
+	_ = json.NewEncoder(r.conn).Encode(answer{socketFormat, s})
 	r.conn.Close()
 }
 
-// privateSocket is in a separate directory that no other user can enter.
+// privateSocket is in a directory that no other user can enter.
 type privateSocket struct {
 	net.Listener
 	dir, path string
+	shared    bool // with other holders for the same process
 }
 
-// listenPrivately puts the socket below the user's runtime directory, or a temporary one. The path
-// of a socket has at most about 100 bytes, and ':' separates paths in HASP_HOLD.
+// listen puts the socket into the directory of its process, or into a separate one.
+func (h *Holder) listen() (s *privateSocket, err error) {
+	if h.dir == "" {
+		return listenPrivately()
+	}
+	s = &privateSocket{dir: h.dir, path: filepath.Join(h.dir, strconv.Itoa(os.Getpid())), shared: true}
+	_ = os.Remove(s.path) // of one that was killed, and had our number
+	s.Listener, err = net.Listen("unix", s.path)
+	return s, err
+}
+
+// parents are the directories for sockets. The path of one has at most about 100 bytes, and ':'
+// separates paths in HASP_HOLD.
+func parents() []string {
+	return slices.DeleteFunc([]string{os.Getenv("XDG_RUNTIME_DIR"), os.TempDir(), "/tmp"}, func(dir string) bool {
+		return dir == "" || dir[0] != '/' || len(dir) > 60 || strings.Contains(dir, ":")
+	})
+}
+
+// listenPrivately puts the socket below the user's runtime directory, or a temporary one.
 func listenPrivately() (*privateSocket, error) {
 	var errs error
-	for _, parent := range []string{os.Getenv("XDG_RUNTIME_DIR"), os.TempDir(), "/tmp"} {
-		if parent == "" || parent[0] != '/' || len(parent) > 70 || strings.Contains(parent, ":") {
-			continue
-		}
+	for _, parent := range parents() {
 		dir, err := os.MkdirTemp(parent, "hasp-hold-")
 		if err != nil {
 			errs = errors.Join(errs, err)
@@ -244,22 +402,30 @@ func listenPrivately() (*privateSocket, error) {
 
 func (s *privateSocket) close() {
 	s.Close()
-	_ = os.RemoveAll(s.dir)
+	if !s.shared {
+		_ = os.RemoveAll(s.dir)
+	} else if d, err := enter(s.dir, unix.LOCK_NB); err == nil {
+		d.leave()
+	}
 }
 
-// serve passes on what clients ask, one after the other, until the socket is closed.
-func (s *privateSocket) serve(asked chan<- *request) {
+// serve passes on what clients ask, one after the other but for those that wait, until the socket
+// is closed.
+func (s *privateSocket) serve(h *Holder) {
 	for {
 		conn, err := s.Accept()
 		if err != nil {
 			return
 		}
-		_ = conn.SetDeadline(time.Now().Add(askBound))
-		word, err := bufio.NewReader(io.LimitReader(conn, 64)).ReadString('\n')
-		if err != nil {
+		r := &request{conn: conn}
+		wait, err := r.read()
+		switch {
+		case err != nil:
 			conn.Close()
-			continue
+		case wait > 0:
+			go r.pass(h, wait)
+		default:
+			r.pass(h, 0)
 		}
-		asked <- &request{conn, word[:len(word)-1]}
 	}
 }

@@ -5,6 +5,7 @@
 package job
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,16 +16,16 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/internal/exit"
+	"github.com/hasplock/hasp/internal/signals"
 )
 
 // Lock has what a job watches: one lock, or several as one.
 type Lock interface {
 	Held() bool
-	Lost() <-chan struct{}
+	Context() context.Context
 	Err() error
 	Deadline() time.Time
 }
@@ -112,10 +113,27 @@ func Find(program string, waitDaemons bool) (path string, err error) {
 	case waitDaemons && !group.SeesDetached():
 		return "", exit.Misconfigured("--wait-daemons: this system does not show hasp what leaves the command's process group; it needs Linux, with /proc")
 	}
-	if path, err = exec.LookPath(program); err != nil {
+	if path, err = lookPath(program); err != nil {
 		return "", notRunnable(program, err)
 	}
 	return path, nil
+}
+
+// lookPath finds a program as the shell, flock and execvp do: also by a relative entry of PATH, and
+// in the system's folders where there is no PATH.
+func lookPath(program string) (string, error) {
+	path, err := exec.LookPath(program)
+	if errors.Is(err, exec.ErrDot) {
+		return path, nil
+	}
+	if _, set := os.LookupEnv("PATH"); err != nil && !set && !strings.Contains(program, "/") {
+		for _, dir := range []string{"/usr/bin", "/bin"} {
+			if found, ferr := exec.LookPath(dir + "/" + program); ferr == nil {
+				return found, nil
+			}
+		}
+	}
+	return path, err
 }
 
 // notRunnable gives the errors of looking up and starting a command their codes.

@@ -9,10 +9,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/internal/exit"
+	"github.com/hasplock/hasp/internal/signals"
 )
 
 // job is a task under way. Everything that can happen to it (signals, the end of trust, of
@@ -84,7 +84,7 @@ func (j *job) loop() {
 	}
 	warning := time.NewTimer(j.untilWarning())
 	defer warning.Stop()
-	lost, orphaned := j.Lock.Lost(), j.Orphaned
+	lost, orphaned := j.Lock.Context().Done(), j.Orphaned
 	for {
 		select {
 		case e := <-j.group.Events():
@@ -105,7 +105,7 @@ func (j *job) loop() {
 			left := j.untilWarning()
 			if left <= 0 {
 				j.losing()
-				left = time.Hour // reported once; the loss itself comes by Lost
+				left = time.Hour // reported once; the loss itself ends the context
 			}
 			warning.Reset(left)
 		case <-overdue:
@@ -215,12 +215,12 @@ func (j *job) suspend(wanting bool) {
 	j.suspended, j.stopAt, j.untoldAt = false, nil, nil
 	j.send(syscall.SIGSTOP) // those of the group that have not stopped with the first signal
 	lent := j.terminal.TakeBack(j.group)
-	if !group.StopSelf() && wanting && j.terminal.Orphaned() && !j.terminal.Leave(j.group) {
+	if !signals.StopSelf() && wanting && j.terminal.Orphaned() && !j.terminal.Leave(j.group) {
 		j.Say("the command waits for the terminal, which it cannot get; it stays stopped")
 		return
 	}
 	if !j.Lock.Held() && j.OnLost.Ends() {
-		j.kill() // Lost gives the reason
+		j.kill() // the loop gives the reason
 		return
 	}
 	if !lent || !j.terminal.Lend(j.group) {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/hasplock/hasp"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/group"
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/signals"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/internal/signals"
 )
 
 // untilWarning is how long until the command has to be told that the lock is being lost: until only

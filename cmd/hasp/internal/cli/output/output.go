@@ -23,7 +23,7 @@ import (
 // What does not fit is dropped and counted, the oldest first: the latest lines, that the lock was
 // lost and how the run ended, are the ones that a user looks for. So the gap is always behind the
 // line that is being written, and after that line another says how much is missing. The
-// alternative, dropping the newest, would keep a thousand lines about Failed renewals and drop the
+// alternative, dropping the newest, would keep a thousand lines about failed renewals and drop the
 // loss.
 type Writer struct {
 	w      io.Writer

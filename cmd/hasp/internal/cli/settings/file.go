@@ -14,9 +14,9 @@ import (
 	"syscall"
 	"unicode/utf8"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/storeurl"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/pflag"
 )
 

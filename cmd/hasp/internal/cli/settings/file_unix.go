@@ -7,8 +7,8 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
+	"github.com/hasplock/hasp/internal/exit"
 )
 
 const nonBlocking = syscall.O_NONBLOCK

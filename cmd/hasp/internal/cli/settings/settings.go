@@ -11,9 +11,9 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/storeurl"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/pflag"
 )
 
@@ -93,6 +93,8 @@ func (s *Settings) Apply(fs *pflag.FlagSet) error {
 func (s *Settings) choose(store *pflag.Flag) error {
 	url := store.Value.(*storeurl.URL)
 	switch {
+	case url.String() == storeurl.Git:
+		return url.UseGit()
 	case url.String() != "":
 		return url.Check()
 	case store.Changed:

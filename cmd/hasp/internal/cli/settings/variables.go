@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/storeurl"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -42,7 +42,7 @@ func OfLock(environ []string) []string {
 }
 
 // commandLineOnly are the flags that only the command line sets.
-var commandLineOnly = []string{"help", "lock", "any", "slots", "export", "pid", "mine", "held", "once", "config", "host", "user", "older-than"}
+var commandLineOnly = []string{"help", "lock", "any", "slots", "export", "background", "max-wait", "pid", "mine", "held", "once", "config", "host", "user", "older-than"}
 
 // variableOf is the variable of a flag.
 func variableOf(flag string) string {

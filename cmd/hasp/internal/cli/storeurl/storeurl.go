@@ -10,20 +10,25 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/exit"
+	"github.com/hasplock/hasp/internal/repository"
 	"github.com/spf13/pflag"
 )
 
 // Variable names the store in the environment.
 const Variable = "HASP_STORE"
 
+// Git, in place of a URL, is the store of the repository of the working directory.
+const Git = "git"
+
 // URL is the value of --store. It is parsed here once; the driver parses the text again, and says
 // what is wrong with it.
 type URL struct {
 	Assumed bool // the user has named no store: it is this user's own
+	OfGit   bool // it is that of the repository of the working directory
 	text    string
 	parsed  *url.URL // nil: not a URL
 	require yesNo    // a store must be named
@@ -31,7 +36,7 @@ type URL struct {
 
 // Add adds --store and --require-store to a verb's flags.
 func (s *URL) Add(fs *pflag.FlagSet) {
-	fs.Var(s, "store", "the store's `URL` (default: this user's file store)")
+	fs.Var(s, "store", "the store's `URL`, or git: in the repository of this directory (default: this user's file store)")
 	fs.Var(&s.require, "require-store", "refuse this user's file store where no store is named")
 	fs.Lookup("require-store").NoOptDefVal = "yes"
 }
@@ -106,6 +111,17 @@ func (s *URL) UseOwn(dir string) error {
 	}
 	s.Assumed = true
 	return s.Set((&url.URL{Scheme: "file", Path: filepath.ToSlash(dir)}).String())
+}
+
+// UseGit has a verb use the store of the repository. A command that it starts gets its URL, and so
+// uses the same one in another directory.
+func (s *URL) UseGit() error {
+	at, err := repository.Store(".")
+	if err != nil {
+		return exit.Misconfigured("the store git: %w; go into a repository, or name a store by its URL", err)
+	}
+	s.OfGit = true
+	return s.Set(at)
 }
 
 // yesNo is a bool that a file may call yes or no.

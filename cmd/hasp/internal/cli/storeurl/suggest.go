@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/hasplock/hasp/cmd/hasp/internal/cli/exit"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/secrets"
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
 	"github.com/hasplock/hasp/driver"
+	"github.com/hasplock/hasp/internal/exit"
 )
 
 // usualPorts are those by which an address without a scheme tells its store.

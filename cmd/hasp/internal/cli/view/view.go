@@ -4,6 +4,7 @@ package view
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,6 +12,8 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/hasplock/hasp"
 )
@@ -41,6 +44,9 @@ func HeldBy(q hasp.Queue, me func(hasp.Entry) bool, now time.Time) string {
 		s += fmt.Sprintf(" since %s, %s", Clock(h.Since, now), Brief(now.Sub(h.Since)))
 	}
 	s += CommaToken(h.Token)
+	if over := Over(h, now); over != "" {
+		s += ", " + over
+	}
 	if len(waiting) > 0 {
 		s += fmt.Sprintf(", %d waiting", len(waiting))
 	}
@@ -69,6 +75,14 @@ func Asked(e hasp.Entry, now time.Time) (since, age string) {
 		return "-", "-"
 	}
 	return Clock(e.Since, now), Brief(now.Sub(e.Since))
+}
+
+// Over says that a holder may be dead: "" if nothing says so.
+func Over(h hasp.Entry, now time.Time) string {
+	if h.LooksOver.IsZero() {
+		return ""
+	}
+	return "looks over since " + Clock(h.LooksOver, now)
 }
 
 // Clock is the time of day, with the date if it is another day.
@@ -125,6 +139,29 @@ func Quietly(s string) string {
 	}
 	return Clean(s)
 }
+
+// JSON is v on one line that is safe for a terminal, as Clean makes a text: what could move the
+// cursor or turn the line around is escaped, and a program reads the same.
+func JSON(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil || !bytes.ContainsFunc(b, hidden) {
+		return b, err
+	}
+	var safe []byte
+	for _, r := range string(b) {
+		if !hidden(r) {
+			safe = utf8.AppendRune(safe, r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			safe = fmt.Appendf(safe, `\u%04x`, unit)
+		}
+	}
+	return safe, nil
+}
+
+// hidden is of a character that a terminal does not show as one; in JSON it stands in a string.
+func hidden(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
 
 // Clean makes other people's text safe for a terminal: a note must not be able to move the cursor,
 // set the title or forge a line.

@@ -42,6 +42,14 @@ func (h *Holder) Is(other *Holder) bool {
 	return h.Name == other.Name && h.hash == other.hash && h.certificate == other.certificate
 }
 
+// Same returns the holder as its line is now, nil if that has gone.
+func (t *Tokens) Same(h *Holder) *Holder {
+	if i := slices.IndexFunc(t.known, h.Is); i >= 0 {
+		return t.known[i]
+	}
+	return nil
+}
+
 type rule struct {
 	rights []Right
 	prefix string

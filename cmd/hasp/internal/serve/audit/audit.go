@@ -16,8 +16,12 @@ import (
 // The events of a Line.
 const Grant, Release, Loss, Eviction, dropped = "grant", "release", "loss", "eviction", "dropped"
 
+// Format is the version of the lines, and in each: the file of a server goes on after its update.
+const Format = 1
+
 // Line is one of the file. It has no id of a session, which is the key to its locks.
 type Line struct {
+	Format int        `json:"format"`
 	Time   time.Time  `json:"time"`
 	Event  string     `json:"event"`
 	Name   string     `json:"name,omitempty"`
@@ -83,8 +87,9 @@ func (l *Log) write(f *os.File) {
 	defer close(l.ended)
 	defer func() { _ = f.Close() }() // each line was written at once
 	info, _ := f.Stat()              // for os.SameFile, which takes nil as another
-	told, torn, failing, stale := int64(0), false, false, false
+	reported, torn, failing, stale := int64(0), false, false, false
 	put := func(x Line) bool {
+		x.Format = Format
 		text, _ := json.Marshal(x) // strings and numbers
 		if torn {                  // a full disk took a part of the line before
 			text = append([]byte("\n"), text...)
@@ -110,8 +115,8 @@ func (l *Log) write(f *os.File) {
 			}
 			stale = err != nil
 		}
-		if n := l.Missing.Load() - told; n > 0 && put(Line{Time: time.Now(), Event: dropped, Lines: n}) {
-			told += n
+		if n := l.Missing.Load() - reported; n > 0 && put(Line{Time: time.Now(), Event: dropped, Lines: n}) {
+			reported += n
 			l.log.Error("lines of the audit are missing: the disk was too slow, or full", slog.Int64("lines", n))
 		}
 		if x.Event == "" {

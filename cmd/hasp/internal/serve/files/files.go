@@ -24,10 +24,15 @@ type Files struct {
 	Tokens, Cert, Key, ClientCA string
 
 	secure atomic.Pointer[tls.Config]
+	seen   []look // before they were read last
 }
 
 // Read reads all files, and returns the tokens. After an error nothing has changed.
+//
+// It looks before it reads. What is changed while it reads, or before Follow begins, is then read
+// again at the next look, at the worst once too often.
 func (f *Files) Read() (*access.Tokens, error) {
+	f.seen = f.looks()
 	secure, err := f.readTLS()
 	if err != nil {
 		return nil, err
@@ -153,12 +158,12 @@ func trust(file string, forbidden fs.FileMode) error {
 // lookEvery is how often the files are looked at.
 const lookEvery = 5 * time.Second
 
-// Follow reads the files again when one has changed, and when again is sent something, until ctx
-// ends. set gets new tokens.
+// Follow reads the files again when one has changed since Read, and when again is sent something,
+// until ctx ends. set gets new tokens.
 func (f *Files) Follow(ctx context.Context, again <-chan struct{}, log *slog.Logger, set func(*access.Tokens)) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for seen := f.looks(); ; {
+	for {
 		asked := false
 		select {
 		case <-tick.C:
@@ -167,13 +172,11 @@ func (f *Files) Follow(ctx context.Context, again <-chan struct{}, log *slog.Log
 		case <-ctx.Done():
 			return
 		}
-		now := f.looks()
-		if !asked && slices.Equal(now, seen) {
+		if !asked && slices.Equal(f.looks(), f.seen) {
 			continue
 		}
 		// A pair of which one file is written and the other not yet is tried again: the other
 		// changes.
-		seen = now
 		tokens, err := f.Read()
 		if err != nil {
 			log.Error("the files of tokens and certificates cannot be used; the server goes on with what it has read before", slog.Any("error", err))

@@ -36,7 +36,7 @@ func wanted(w http.ResponseWriter, q *http.Request, h *access.Holder, r access.R
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, q.Body, 16<<10))
 	if err == nil {
-		err = json.Unmarshal(body, &a)
+		err = httpapi.Decode(body, &a)
 	}
 	switch {
 	case err != nil:
@@ -48,18 +48,18 @@ func wanted(w http.ResponseWriter, q *http.Request, h *access.Holder, r access.R
 }
 
 // evict takes a lock away, or a place in a queue.
-func (p *Page) evict(w http.ResponseWriter, q *http.Request, h *access.Holder) {
+func (p *Page) evict(w http.ResponseWriter, q *http.Request, h *access.Holder) (any, error) {
 	a, err := wanted(w, q, h, access.Operate)
 	if err != nil {
-		refuse(w, err)
-		return
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(q.Context(), readBound)
 	defer cancel()
 	// The store keeps who did it and why, as hasp.Client.Evict has it for its own owner.
-	note, err := json.Marshal(hasp.Eviction{ID: a.Entry, By: owner(q, h), Why: a.Why, At: time.Now()})
+	why := hasp.Eviction{ID: a.Entry, By: owner(q, h), Why: a.Why, At: time.Now()}
+	note, err := json.Marshal(why)
 	if err == nil {
-		err = p.o.Evict(ctx, h, a.Name, a.Entry, string(note))
+		err = p.o.Evict(ctx, h, a.Name, a.Entry, why, string(note))
 	}
 	switch {
 	case errors.Is(err, driver.ErrGone):
@@ -68,10 +68,9 @@ func (p *Page) evict(w http.ResponseWriter, q *http.Request, h *access.Holder) {
 		err = p.live.readQueues(p.o.Over, []string{a.Name}) // the page shows it at once
 	}
 	if err != nil {
-		refuse(w, err)
-		return
+		return nil, err
 	}
-	answer(w, done{"It was taken away. Its holder is told as soon as the store can tell it."})
+	return done{"It was taken away. Its holder is told as soon as the store can tell it."}, nil
 }
 
 func owner(q *http.Request, h *access.Holder) hasp.Owner {
@@ -83,16 +82,14 @@ const askBound = 60 * time.Second
 
 // ask stands in the queue with a request to those who hold, until they have given the lock up, and
 // takes nothing then.
-func (p *Page) ask(w http.ResponseWriter, q *http.Request, h *access.Holder) {
+func (p *Page) ask(w http.ResponseWriter, q *http.Request, h *access.Holder) (any, error) {
 	a, err := wanted(w, q, h, access.Lock)
 	if err != nil {
-		refuse(w, err)
-		return
+		return nil, err
 	}
 	release, err := p.o.Admit(h) // it stands in a queue
 	if err != nil {
-		refuse(w, err)
-		return
+		return nil, err
 	}
 	defer release()
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(askBound + 20*time.Second)) // where it cannot be set, none was
@@ -102,10 +99,9 @@ func (p *Page) ask(w http.ResponseWriter, q *http.Request, h *access.Holder) {
 	defer context.AfterFunc(p.o.Over, cancel)()
 	text, err := p.asking(ctx, q, h, a)
 	if err != nil {
-		refuse(w, err)
-		return
+		return nil, err
 	}
-	answer(w, done{text})
+	return done{text}, nil
 }
 
 func (p *Page) asking(ctx context.Context, q *http.Request, h *access.Holder, a act) (string, error) {
@@ -141,14 +137,3 @@ type notClosed struct{ driver.Backend }
 
 // Close closes nothing.
 func (notClosed) Close() error { return nil }
-
-// refuse answers with an error.
-func refuse(w http.ResponseWriter, err error) {
-	p := new(httpapi.Problem)
-	if !errors.As(err, &p) {
-		p = httpapi.ProblemOf(err)
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // to a browser that may have gone
-}

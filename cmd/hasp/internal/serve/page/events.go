@@ -47,11 +47,10 @@ func (s *stream) write(text string) error {
 }
 
 // events tells a page what changes, until the page is closed or the server is about to end.
-func (p *Page) events(w http.ResponseWriter, q *http.Request, h *access.Holder) {
+func (p *Page) events(w http.ResponseWriter, q *http.Request, h *access.Holder) (any, error) {
 	release, err := p.o.Admit(h)
 	if err != nil {
-		refuse(w, err)
-		return
+		return nil, err
 	}
 	defer release()
 	ctx, cancel := context.WithCancel(q.Context())
@@ -64,10 +63,10 @@ func (p *Page) events(w http.ResponseWriter, q *http.Request, h *access.Holder) 
 	sub := p.live.subscribe()
 	defer p.live.unsubscribe(sub)
 	rows, trouble, ready := p.live.all(sub)
-	if s.send("list", visible(rows, h, ready)) != nil || s.send("trouble", trouble) != nil {
-		return
+	if s.send("list", visible(rows, h, ready)) == nil && s.send("trouble", trouble) == nil {
+		p.follow(ctx, s, sub, h)
 	}
-	p.follow(ctx, s, sub, h)
+	return Written, nil
 }
 
 func (p *Page) follow(ctx context.Context, s *stream, sub *subscriber, h *access.Holder) {
@@ -81,7 +80,7 @@ func (p *Page) follow(ctx context.Context, s *stream, sub *subscriber, h *access
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			err = s.write(": here\n\n")
+			err = s.send("here", struct{}{}) // an event: a comment is not told to the page
 		case r := <-health:
 			err = s.send("health", r)
 		case <-sub.wake:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/records"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 	"github.com/hasplock/hasp/driver"
 )
@@ -17,9 +18,9 @@ const (
 
 // report tells a page of what may be wrong.
 type report struct {
-	Findings  []driver.Finding `json:"findings"`  // of the store
-	Deadlocks []hasp.Deadlock  `json:"deadlocks"` // that are seen
-	Searched  bool             `json:"searched"`  // for deadlocks
+	Findings  []driver.Finding   `json:"findings"`  // of the store
+	Deadlocks []records.Deadlock `json:"deadlocks"` // that are seen
+	Searched  bool               `json:"searched"`  // for deadlocks
 }
 
 // health examines the store for all pages together.
@@ -96,7 +97,7 @@ func (l *live) size() (names, waiting int) {
 func (p *Page) reportFor(h *access.Holder) report {
 	p.health.mu.Lock()
 	defer p.health.mu.Unlock()
-	r := report{Findings: []driver.Finding{}, Deadlocks: []hasp.Deadlock{}, Searched: p.health.searched}
+	r := report{Findings: []driver.Finding{}, Deadlocks: []records.Deadlock{}, Searched: p.health.searched}
 	if h.May(access.Operate, "") {
 		r.Findings = append(r.Findings, p.health.findings...)
 	} else {
@@ -108,7 +109,7 @@ func (p *Page) reportFor(h *access.Holder) report {
 			seen = seen && h.May(access.Look, w.Name)
 		}
 		if seen {
-			r.Deadlocks = append(r.Deadlocks, d)
+			r.Deadlocks = append(r.Deadlocks, records.OfDeadlock(d))
 		}
 	}
 	return r

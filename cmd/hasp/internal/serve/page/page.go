@@ -9,7 +9,6 @@ package page
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hasplock/hasp"
+	"github.com/hasplock/hasp/cmd/hasp/internal/records"
 	"github.com/hasplock/hasp/cmd/hasp/internal/serve/access"
 	"github.com/hasplock/hasp/driver"
 	"github.com/hasplock/hasp/internal/httpapi"
@@ -31,7 +31,7 @@ type Options struct {
 	Over     context.Context        // ends with the server: pages then go to another one
 	Standing func() context.Context // ends with it, too, and when it is to be asked again who may do what
 	Find     func(access.Hash) *access.Holder
-	Evict    func(ctx context.Context, by *access.Holder, name, entry, note string) error
+	Evict    func(ctx context.Context, by *access.Holder, name, entry string, why hasp.Eviction, note string) error
 
 	// Admit counts an open page of a holder, or a request in a queue, until release is called; or
 	// it refuses one more.
@@ -121,8 +121,11 @@ func (s short) LastEviction(ctx context.Context, name string) (string, error) {
 type Route struct {
 	Pattern string // of http.ServeMux
 	Open    bool   // to those who have not signed in
-	Do      func(w http.ResponseWriter, q *http.Request, h *access.Holder)
+	Do      func(w http.ResponseWriter, q *http.Request, h *access.Holder) (answer any, err error)
 }
+
+// Written is the answer of an operation that has written it itself.
+var Written = any("written")
 
 // Routes has all operations.
 func (p *Page) Routes() []Route {
@@ -150,10 +153,11 @@ var (
 	loginDocument string
 )
 
-func file(kind, text string) func(http.ResponseWriter, *http.Request, *access.Holder) {
-	return func(w http.ResponseWriter, _ *http.Request, _ *access.Holder) {
+func file(kind, text string) func(http.ResponseWriter, *http.Request, *access.Holder) (any, error) {
+	return func(w http.ResponseWriter, _ *http.Request, _ *access.Holder) (any, error) {
 		w.Header().Set("Content-Type", kind)
 		_, _ = w.Write([]byte(text)) // to a browser that may have gone
+		return Written, nil
 	}
 }
 
@@ -169,7 +173,7 @@ func Protect(h http.Header) {
 // detail is a queue in full.
 type detail struct {
 	Now time.Time `json:"now"`
-	hasp.Queue
+	records.Queue
 	Eviction *hasp.Eviction `json:"eviction,omitempty"` // the last one
 	Losses   []Loss         `json:"losses"`             // the latest first
 	MayAsk   bool           `json:"may_ask"`
@@ -177,25 +181,23 @@ type detail struct {
 }
 
 // queue shows a name.
-func (p *Page) queue(w http.ResponseWriter, q *http.Request, h *access.Holder) {
+func (p *Page) queue(_ http.ResponseWriter, q *http.Request, h *access.Holder) (any, error) {
 	name := q.URL.Query().Get("name")
 	if err := may(h, access.Look, name); err != nil {
-		refuse(w, err)
-		return
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(q.Context(), readBound)
 	defer cancel()
 	found, err := p.client.Inspect(ctx, name)
 	if err != nil {
-		refuse(w, err)
-		return
+		return nil, err
 	}
-	d := detail{Now: time.Now(), Queue: found, MayAsk: h.May(access.Lock, name), MayEvict: h.May(access.Operate, name)}
+	d := detail{Now: time.Now(), Queue: records.Of(found), MayAsk: h.May(access.Lock, name), MayEvict: h.May(access.Operate, name)}
 	if e, err := p.client.LastEviction(ctx, name); err == nil { // else the store keeps none
 		d.Eviction = e
 	}
 	d.Losses = p.lossesOf(name)
-	answer(w, d)
+	return d, nil
 }
 
 // lossesOf are those of a name.
@@ -220,9 +222,4 @@ func may(h *access.Holder, r access.Right, name string) error {
 		return httpapi.NewProblem(httpapi.Forbidden, fmt.Sprintf("token %q has not the right to %s %q", h.Name, r, name))
 	}
 	return nil
-}
-
-func answer(w http.ResponseWriter, a any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(a) // to a browser that may have gone
 }

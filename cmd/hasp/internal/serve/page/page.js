@@ -298,9 +298,20 @@ function take(c, whole) {
   showState();
 }
 
+const silence = 15000; // ms: the server says each 5 seconds that it is there
+
 function connect() {
   const source = new EventSource("/page/events");
   let heard = Date.now();
+  // A network that is silent breaks no connection: without this the page would say "Live" until TCP gives up.
+  const watch = setInterval(() => {
+    if (Date.now() - heard < silence) return;
+    state.connected = false;
+    showState();
+    close();
+    connect();
+  }, 1000);
+  const close = () => (clearInterval(watch), source.close());
   const on = (event, f) => source.addEventListener(event, (e) => {
     heard = Date.now();
     state.connected = true;
@@ -308,13 +319,14 @@ function connect() {
   });
   on("list", (c) => take(c, true));
   on("change", (c) => take(c, false));
+  on("here", showState);
   on("trouble", (text) => ((state.trouble = text), showState()));
   on("health", (h) => ((state.health = h), drawHealth()));
   source.addEventListener("error", () => {
     state.connected = false;
     showState();
     if (source.readyState === EventSource.CLOSED) { // an answer that is no stream: the token may be refused by now
-      source.close();
+      close();
       setTimeout(async () => ((await fetch("/", { cache: "no-store" }).catch(() => null))?.status === 401 ? location.reload() : connect()), 1000);
     }
   });

@@ -22,14 +22,13 @@ const firstRows = 50
 
 // index is the page, or where a person signs in. The text is put together by hand: a package for
 // templates would make the program a third larger.
-func (p *Page) index(w http.ResponseWriter, q *http.Request, h *access.Holder) {
+func (p *Page) index(w http.ResponseWriter, q *http.Request, h *access.Holder) (any, error) {
 	if h == nil {
 		words := ""
 		if p.key(q) != "" {
 			words = "You are signed out, or the server does not know your token any more. Sign in again."
 		}
-		askToSignIn(w, words)
-		return
+		return askToSignIn(w, words)
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	var body strings.Builder
@@ -41,6 +40,7 @@ func (p *Page) index(w http.ResponseWriter, q *http.Request, h *access.Holder) {
 		signedIn = ""
 	}
 	fill(w, document, map[string]string{"STORE": p.o.Store.String(), "WHO": h.Name, "SIGNED": signedIn, "!ROWS": body.String()})
+	return Written, nil
 }
 
 // fill writes a document with @KEY@ replaced. Values are text; those whose key begins with ! are

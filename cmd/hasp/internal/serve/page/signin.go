@@ -69,12 +69,11 @@ func (p *Page) Holder(q *http.Request) func(known *access.Tokens) (h *access.Hol
 }
 
 // login begins a session for a known token.
-func (p *Page) login(w http.ResponseWriter, q *http.Request, _ *access.Holder) {
+func (p *Page) login(w http.ResponseWriter, q *http.Request, _ *access.Holder) (any, error) {
 	q.Body = http.MaxBytesReader(w, q.Body, 4096)
 	token := access.HashOf(strings.TrimSpace(q.PostFormValue("token")))
 	if p.o.Find(token) == nil {
-		askToSignIn(w, "This server does not know the token.")
-		return
+		return askToSignIn(w, "This server does not know the token.")
 	}
 	key := rand.Text()
 	p.mu.Lock()
@@ -89,23 +88,29 @@ func (p *Page) login(w http.ResponseWriter, q *http.Request, _ *access.Holder) {
 	}
 	p.sessions[key] = &signedIn{token: token, last: time.Now()}
 	p.mu.Unlock()
-	http.SetCookie(w, p.cookie(q, key))
-	http.Redirect(w, q, "/", http.StatusSeeOther)
+	return signed(w, q, p.cookie(q, key))
 }
 
-func (p *Page) logout(w http.ResponseWriter, q *http.Request, _ *access.Holder) {
+func (p *Page) logout(w http.ResponseWriter, q *http.Request, _ *access.Holder) (any, error) {
 	p.mu.Lock()
 	delete(p.sessions, p.key(q))
 	p.mu.Unlock()
 	c := p.cookie(q, "")
 	c.MaxAge = -1
+	return signed(w, q, c)
+}
+
+// signed leads back to the page, with another cookie.
+func signed(w http.ResponseWriter, q *http.Request, c *http.Cookie) (any, error) {
 	http.SetCookie(w, c)
 	http.Redirect(w, q, "/", http.StatusSeeOther)
+	return Written, nil
 }
 
 // askToSignIn is the page for those who have not.
-func askToSignIn(w http.ResponseWriter, words string) {
+func askToSignIn(w http.ResponseWriter, words string) (any, error) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(http.StatusUnauthorized)
 	fill(w, loginDocument, map[string]string{"WORDS": cmp.Or(words, "Sign in with a token of this server. hasp serve token makes one.")})
+	return Written, nil
 }

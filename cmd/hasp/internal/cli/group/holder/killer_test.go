@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -30,13 +31,14 @@ func buildHolder(t *testing.T) string {
 	return path
 }
 
-// crew is a holder and all that its groups are made of.
+// crew are holders and all that their groups are made of.
 type crew struct {
-	*exec.Cmd
-	log   *bufio.Scanner
-	alive *os.File // ends when the last process of all groups, and the holder, is dead
+	holders []*exec.Cmd
+	log     *bufio.Scanner
+	alive   *os.File // ends when the last process of all groups, and the last holder, is dead
 }
 
+// startCrew starts a holder for each script.
 func startCrew(t *testing.T, holder string, scripts ...string) *crew {
 	t.Helper()
 	alive, members, err := os.Pipe()
@@ -50,19 +52,37 @@ func startCrew(t *testing.T, holder string, scripts ...string) *crew {
 	defer members.Close()
 	defer log.Close()
 	t.Cleanup(func() { alive.Close(); logged.Close() })
-	c := exec.Command(holder, scripts...)
-	c.Stdout, c.ExtraFiles = members, []*os.File{log}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
+	c := &crew{nil, bufio.NewScanner(logged), alive}
+	for i, script := range scripts {
+		h := exec.Command(holder, strconv.Itoa(i), script)
+		h.Stdout, h.ExtraFiles = members, []*os.File{log}
+		if err := h.Start(); err != nil {
+			t.Fatal(err)
+		}
+		c.holders = append(c.holders, h)
 	}
-	return &crew{c, bufio.NewScanner(logged), alive}
+	return c
+}
+
+func (c *crew) kill() (err error) {
+	for _, h := range c.holders {
+		err = errors.Join(err, h.Process.Kill())
+	}
+	return err
+}
+
+func (c *crew) wait() (err error) {
+	for _, h := range c.holders {
+		err = errors.Join(err, h.Wait())
+	}
+	return err
 }
 
 // lives waits until no process is left, and returns an error if one keeps running.
 func (c *crew) lives() error {
 	_ = c.alive.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if _, err := io.Copy(io.Discard, c.alive); err != nil {
-		return fmt.Errorf("of %d: %w: a process keeps running", c.Process.Pid, err)
+		return fmt.Errorf("of %d: %w: a process keeps running", c.holders[0].Process.Pid, err)
 	}
 	return nil
 }
@@ -77,14 +97,18 @@ func (c *crew) told(line string) bool {
 	return false
 }
 
-// guardians are the holder's, by their numbers.
+// guardians are the holders', by their numbers.
 func (c *crew) guardians() []int {
 	var found []int
+	parents := map[string]bool{}
+	for _, h := range c.holders {
+		parents[strconv.Itoa(h.Process.Pid)] = true
+	}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
 		text, _ := os.ReadFile(path)
 		_, rest, _ := strings.Cut(string(text), ") ")
-		if f := strings.Fields(rest); len(f) < 2 || f[0] == "Z" || f[1] != strconv.Itoa(c.Process.Pid) {
+		if f := strings.Fields(rest); len(f) < 2 || f[0] == "Z" || !parents[f[1]] {
 			continue
 		}
 		args, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
@@ -104,7 +128,7 @@ func (c *crew) ready(t *testing.T) int {
 			return all[0]
 		}
 	}
-	_ = c.Process.Kill()
+	_ = c.kill()
 	t.Fatalf("guardians: %v", c.guardians())
 	return 0
 }
@@ -164,9 +188,9 @@ func TestNobodyOutlivesAKilledHolder(t *testing.T) {
 			scripts[i] = family
 		}
 		c := startCrew(t, holder, scripts...)
-		defer c.Wait() //nolint:errcheck // killed
+		defer c.wait() //nolint:errcheck // killed
 		time.Sleep(time.Duration(r.IntN(60_000)) * time.Microsecond)
-		if err := c.Process.Kill(); err != nil {
+		if err := c.kill(); err != nil {
 			return err
 		}
 		return c.lives()
@@ -179,11 +203,11 @@ func TestCommandThatKillsItsParentTakesNobodyAlong(t *testing.T) {
 	holder := buildHolder(t)
 	rounds(t, 60, func(*rand.Rand) error {
 		c := startCrew(t, holder, "sleep 1000 & kill -9 $PPID; sleep 1000")
-		defer c.Wait() //nolint:errcheck // killed
+		defer c.wait() //nolint:errcheck // killed
 		return c.lives()
 	})
 	c := startCrew(t, holder, "sleep 0.05 & kill -0 $PPID; exit 4")
-	if !c.told("0 exited 4") || !c.told("0 gone") || c.Wait() != nil || c.lives() != nil {
+	if !c.told("0 exited 4") || !c.told("0 gone") || c.wait() != nil || c.lives() != nil {
 		t.Error("the control does not behave")
 	}
 }
@@ -218,7 +242,7 @@ func TestGuardiansAreKilled(t *testing.T) {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
-		if err := c.Wait(); err != nil {
+		if err := c.wait(); err != nil {
 			return err
 		}
 		lines := <-over
@@ -262,12 +286,12 @@ func TestAGuardianIsThereWhateverBecomesOfIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := startCrew(t, holder, "echo; "+family)
-			defer c.Wait() //nolint:errcheck // killed
+			defer c.wait() //nolint:errcheck // killed
 			if _, err := c.alive.Read(make([]byte, 1)); err != nil {
 				t.Fatal(err)
 			}
 			harm(c, c.ready(t))
-			if err := c.Process.Kill(); err != nil {
+			if err := c.kill(); err != nil {
 				t.Fatal(err)
 			}
 			if err := c.lives(); err != nil {
@@ -284,8 +308,8 @@ func TestAGuardianKeepsNothingOpen(t *testing.T) {
 		t.Skip("reads /proc")
 	}
 	c := startCrew(t, buildHolder(t), "echo; exec sleep 1000")
-	defer c.Wait() //nolint:errcheck // killed
-	defer c.Process.Kill()
+	defer c.wait() //nolint:errcheck // killed
+	defer c.kill()
 	if _, err := c.alive.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +329,7 @@ func TestAGuardianKeepsNothingOpen(t *testing.T) {
 
 // The command has the limit of open files that hasp was started with: Go raises its own.
 func TestLimitsAreInherited(t *testing.T) {
-	out, err := exec.Command("sh", "-c", `ulimit -Sn 77 && exec "$@" 3>/dev/null`, "sh", buildHolder(t), "ulimit -Sn").Output()
+	out, err := exec.Command("sh", "-c", `ulimit -Sn 77 && exec "$@" 3>/dev/null`, "sh", buildHolder(t), "0", "ulimit -Sn").Output()
 	if err != nil || string(out) != "77\n" {
 		t.Errorf("%q, %v", out, err)
 	}
@@ -324,7 +348,7 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		under, err := exec.Command("sh", "-c", trap+` exec "$@" 3>/dev/null`, "sh", holder, "exec "+look).Output()
+		under, err := exec.Command("sh", "-c", trap+` exec "$@" 3>/dev/null`, "sh", holder, "0", "exec "+look).Output()
 		if err != nil {
 			t.Fatal(err)
 		}

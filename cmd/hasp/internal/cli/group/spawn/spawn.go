@@ -10,17 +10,14 @@ package spawn
 
 // Guard and Launch make a process of this binary a guardian or a launcher, as its first argument.
 // They are not verbs: users do not need them.
+//
+// A guardian's other argument is the number of its group.
+//
+// Those of a launcher are the number of a descriptor, and the path and the arguments of the
+// command. The descriptor is a connection to hasp, which sends a byte when the guardian has started.
+// The launcher sends the error's number, in digits, if the command cannot be executed. The
+// connection closes when the command is executed.
 const (
 	Guard  = "__guard-group"
 	Launch = "__launch"
-)
-
-// The descriptors that a launcher and a guardian inherit beside, or instead of, the standard files.
-const (
-	// Lifeline is a pipe from hasp to the guardian; the launcher has its writing end. It carries
-	// numbers of four bytes: the group to guard, or 0 when there is nothing to guard any more.
-	Lifeline = 3
-	// Failure is where a launcher writes the number of the error, in four bytes, if the command
-	// cannot be executed. It closes when the command is executed.
-	Failure = 4
 )

@@ -8,47 +8,35 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"unsafe"
 )
 
 func init() {
-	if len(os.Args) < 2 {
+	if len(os.Args) < 3 {
 		return
 	}
-	switch os.Args[1] {
-	case Guard:
-		guard()
-	case Launch:
-		launch(os.Args[2:])
+	switch number, err := strconv.Atoi(os.Args[2]); {
+	case os.Args[1] == Guard && err == nil:
+		guard(number)
+	case os.Args[1] == Launch && err == nil && len(os.Args) > 4:
+		launch(number, os.Args[3], os.Args[4:])
 	default:
 		return
 	}
 	os.Exit(127)
 }
 
-// guard kills the group when the last writing end of the lifeline, its standard input, closes
-// without a dismissal: then hasp is dead, and the launcher is dead or has become the command.
+// guard kills the group when the lifeline, its standard input, closes without a byte: then hasp is
+// dead.
 //
 // Only KILL ends it earlier. A service manager sends TERM to every process of the service; hasp
 // reacts to it, and may give the command a long time. A TERM in the millisecond before this line
 // still ends the guardian, and hasp replaces it: an inherited signal mask does not help, since Go's
 // runtime unblocks TERM, INT and HUP.
-func guard() {
+func guard(group int) {
 	closeInherited()
 	signal.Ignore()
-	group, number := int32(0), make([]byte, 4) // no write is larger, and a pipe does not divide so small ones
-	for {
-		n, err := syscall.Read(0, number)
-		if err == syscall.EINTR || err == syscall.EAGAIN {
-			continue
-		}
-		if n != len(number) {
-			break
-		}
-		group = *(*int32)(unsafe.Pointer(&number[0]))
-	}
-	if group > 1 { // 1 would be every process
-		_ = syscall.Kill(-int(group), syscall.SIGKILL)
+	if !readByte(0) && group > 1 { // 1 would be every process
+		_ = syscall.Kill(-group, syscall.SIGKILL)
 	}
 	os.Exit(0)
 }
@@ -67,29 +55,50 @@ func closeInherited() {
 	}
 }
 
-// launch tells the guardian the number of its group, which is the launcher's own, and becomes the
-// command: args are its path and its arguments. Signals that hasp's parent had it ignore stay
-// ignored: Go's runtime leaves HUP and INT so, and does not touch those of job control.
-//
-// So there is no moment in which the command runs and the guardian does not know it. If hasp dies
-// before the number is written, the launcher dies (of the parent-death signal) or still writes it;
-// the content of the pipe reaches the guardian even if the launcher then dies. The alternative,
-// hasp writing the number after the fork, leaves the command a moment before that: enough to start
-// a child and kill its parent.
-func launch(args []string) {
-	if len(args) < 2 {
+// launch becomes the command when hasp sends the byte. If hasp dies before, it never does. Signals
+// that hasp's parent had it ignore stay ignored: Go's runtime leaves HUP and INT so, and does not
+// touch those of job control.
+func launch(hasp int, path string, argv []string) {
+	if !readByte(hasp) {
 		return
 	}
-	syscall.CloseOnExec(Lifeline)
-	syscall.CloseOnExec(Failure)
-	// If the guardian is dead already, hasp replaces it, and tells the next one the number itself.
-	write(Lifeline, int32(os.Getpid()))
-	err := syscall.Exec(args[0], args[1:], os.Environ())
-	if errno, ok := err.(syscall.Errno); ok {
-		write(Failure, int32(errno))
+	syscall.CloseOnExec(hasp)
+	err := syscall.Exec(path, argv, os.Environ())
+	if err == syscall.ENOEXEC && IsScript(path) {
+		err = syscall.Exec(Shell, ByShell(path, argv), os.Environ())
+	}
+	if number, ok := err.(syscall.Errno); ok {
+		_, _ = syscall.Write(hasp, []byte(strconv.Itoa(int(number))))
 	}
 }
 
-func write(to int, number int32) {
-	_, _ = syscall.Write(to, (*[4]byte)(unsafe.Pointer(&number))[:])
+// readByte waits for one, and reports false at the end.
+func readByte(from int) bool {
+	for _ = syscall.SetNonblock(from, false); ; {
+		n, err := syscall.Read(from, make([]byte, 1))
+		if err != syscall.EINTR {
+			return n == 1
+		}
+	}
+}
+
+// Shell runs scripts whose first line says nothing to the kernel, as the shell, flock and execvp do
+// it.
+const Shell = "/bin/sh"
+
+// ByShell are the arguments with which it runs a command.
+func ByShell(path string, argv []string) []string {
+	return append([]string{"sh", path}, argv[1:]...)
+}
+
+// IsScript tells a script from a program for another machine, neither of which the kernel executes.
+func IsScript(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var start [256]byte
+	n, _ := f.Read(start[:]) // an empty file is a script, too
+	return !strings.Contains(string(start[:n]), "\x00")
 }

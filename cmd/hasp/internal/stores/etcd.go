@@ -1,5 +1,0 @@
-//go:build !noetcd
-
-package stores
-
-import _ "github.com/hasplock/hasp/etcdlock"

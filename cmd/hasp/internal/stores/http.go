@@ -1,5 +1,0 @@
-//go:build !nohttp
-
-package stores
-
-import _ "github.com/hasplock/hasp/httplock"

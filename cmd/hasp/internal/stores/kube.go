@@ -1,5 +1,0 @@
-//go:build !nokube
-
-package stores
-
-import _ "github.com/hasplock/hasp/kubelock"

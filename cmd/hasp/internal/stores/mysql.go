@@ -1,5 +1,0 @@
-//go:build !nomysql
-
-package stores
-
-import _ "github.com/hasplock/hasp/mysqllock"

@@ -1,5 +1,0 @@
-//go:build !nopostgres
-
-package stores
-
-import _ "github.com/hasplock/hasp/pglock"

@@ -1,8 +1,0 @@
-//go:build !noredis
-
-package stores
-
-import (
-	_ "github.com/hasplock/hasp/redislock"
-	_ "github.com/hasplock/hasp/redislock/redlock"
-)

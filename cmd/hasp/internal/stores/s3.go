@@ -1,5 +1,0 @@
-//go:build !nos3
-
-package stores
-
-import _ "github.com/hasplock/hasp/s3lock"

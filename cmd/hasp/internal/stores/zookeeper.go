@@ -1,5 +1,0 @@
-//go:build !nozookeeper
-
-package stores
-
-import _ "github.com/hasplock/hasp/zklock"

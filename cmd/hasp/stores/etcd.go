@@ -1,0 +1,5 @@
+//go:build !noetcd && !fileonly
+
+package stores
+
+import _ "github.com/hasplock/hasp/etcdlock"

@@ -1,0 +1,5 @@
+//go:build !nohttp && !fileonly
+
+package stores
+
+import _ "github.com/hasplock/hasp/httplock"

@@ -1,0 +1,5 @@
+//go:build !nokube && !fileonly
+
+package stores
+
+import _ "github.com/hasplock/hasp/kubelock"

@@ -1,0 +1,5 @@
+//go:build !nomysql && !fileonly
+
+package stores
+
+import _ "github.com/hasplock/hasp/mysqllock"

@@ -1,0 +1,5 @@
+//go:build !nopostgres && !fileonly
+
+package stores
+
+import _ "github.com/hasplock/hasp/pglock"

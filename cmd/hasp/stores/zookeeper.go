@@ -1,0 +1,5 @@
+//go:build !nozookeeper && !fileonly
+
+package stores
+
+import _ "github.com/hasplock/hasp/zklock"
