@@ -2,6 +2,7 @@ package testtier_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -88,6 +89,7 @@ func TestTiers(t *testing.T) {
 // What fails is shown, and the exit code tells it: a test, a race, a build, a test that ends the process.
 func TestFailures(t *testing.T) {
 	testtier.Long(t)
+	t.Setenv("AGAIN", "0")
 	for body, says := range map[string]string{
 		`func TestBad(t *testing.T) { t.Error("two hold") }`:                                                          "two hold",
 		`func TestRace(t *testing.T) { n, done := 0, make(chan int); go func() { n++; close(done) }(); n++; <-done }`: "DATA RACE",
@@ -109,6 +111,46 @@ func TestFailures(t *testing.T) {
 		if out, code := run(t, module, "run.sh", args...); code != 2 {
 			t.Errorf("%q: exit code %d:\n%s", args, code, out)
 		}
+	}
+}
+
+// With AGAIN what failed beside others may pass alone, but not what may never happen, not what fails
+// alone too, and not what is many.
+func TestAgain(t *testing.T) {
+	testtier.Long(t)
+	t.Setenv("AGAIN", "2")
+	text := strings.Replace(module, `import "testing"`, `import ("os"; "testing")
+
+// beside reports whether the run is the first, beside others.
+func beside() bool { return os.Mkdir("was", 0o700) == nil }
+`, 1)
+	const many = "if beside() { for _, n := range []string{`a`, `b`} { t.Run(n, func(t *testing.T) { t.Error(`late`) }) } }"
+	for body, passes := range map[string]bool{
+		`if beside() { t.Error("no answer in 4s") }`: true,
+		many:                                     true,
+		`t.Error("no answer in 4s")`:             false,
+		`if beside() { t.Error("x: two hold") }`: false,
+		`if beside() { t.Error("S2: a token does not grow: 3 after 4") }`:                             false,
+		`if beside() { n, done := 0, make(chan int); go func() { n++; close(done) }(); n++; <-done }`: false,
+		`if beside() { panic("gone") }`: false,
+		"if beside() { select {} }":     false,
+		`if os.Mkdir("second", 0o700) == nil || os.Mkdir("third", 0o700) == nil { t.Error("red twice, then green") }`: false,
+	} {
+		tier := "quick"
+		if strings.Contains(body, "n++") {
+			tier = "test"
+		}
+		out, code := run(t, text+"func TestOne(t *testing.T) { "+body+" }\n", "run.sh", tier, "-count=1", "-timeout=10s", "./...")
+		if (code == 0) != passes || strings.Contains(out, "Alone they pass") != passes {
+			t.Errorf("%s: exit code %d:\n%s", body, code, out)
+		}
+	}
+	var six strings.Builder
+	for _, n := range "ABCDEF" {
+		fmt.Fprintf(&six, "func Test%c(t *testing.T) { if os.Mkdir(t.Name(), 0o700) == nil { t.Error(`late`) } }\n", n)
+	}
+	if out, code := run(t, text+six.String(), "run.sh", "quick", "-count=1", "./..."); code == 0 {
+		t.Errorf("six that failed are forgiven:\n%s", out)
 	}
 }
 

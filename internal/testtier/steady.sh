@@ -14,7 +14,7 @@ for ((run = 1; run <= runs; run++)); do
     while dd if=/dev/zero of="$file" bs=1M count=2000 conv=fsync status=none; do :; done &
     writer=$!
   fi
-  "$(dirname "$0")"/run.sh "$tier" -count=1 "$@" # else go test prints what it remembers
+  AGAIN=0 "$(dirname "$0")"/run.sh "$tier" -count=1 "$@" # else go test prints what it remembers
   echo "run $run of $runs beside $load busy processes, $SECONDS s in all"
   if ((run == disk)); then kill "$writer"; fi
 done
