@@ -87,6 +87,9 @@ func (r *rehearsal) edit(file string, change func(string) string) {
 	r.do(".", "git", "commit", "-qam", "another one")
 }
 
+// of is the rehearsal as a subtest has it, which fails and ends alone.
+func (r *rehearsal) of(t *testing.T) *rehearsal { return &rehearsal{t, r.clone} }
+
 func (r *rehearsal) do(dir, name string, args ...string) string {
 	r.t.Helper()
 	cmd := exec.Command(name, args...)
@@ -136,6 +139,7 @@ func TestRelease(t *testing.T) {
 	r := rehearse(t)
 
 	t.Run("EachBuildsAtItsTag", func(t *testing.T) {
+		r := r.of(t)
 		r.do(r.clone, "git", "checkout", "-q", first)
 		defer r.do(r.clone, "git", "checkout", "-q", "-")
 		for _, dir := range append(published, "dev", "examples", "tests") {
@@ -146,6 +150,7 @@ func TestRelease(t *testing.T) {
 		}
 	})
 	t.Run("Readme", func(t *testing.T) {
+		r := r.of(t)
 		text := regexp.MustCompile("(?s)```go\n(package main.*?)```").FindStringSubmatch(string(readme))
 		if text == nil {
 			t.Fatal("the README has no program")
@@ -156,6 +161,7 @@ func TestRelease(t *testing.T) {
 		}
 	})
 	t.Run("Command", func(t *testing.T) {
+		r := r.of(t)
 		r.do(".", "go", "install", "-tags", "grpcnotrace,noetcd,nokube,nomysql,nopostgres,nos3,nozookeeper", importPath("cmd/hasp")+"@"+first)
 		out := r.output(".", filepath.Join(os.Getenv("GOBIN"), "hasp"), "run", "--store", "redis://"+redis.Addr, "job", "--", "echo", "done")
 		if out != "done" {
@@ -172,6 +178,7 @@ func TestRelease(t *testing.T) {
 		r.paste(t, string(readme), redis.Addr)
 	})
 	t.Run("OneAloneRaised", func(t *testing.T) {
+		r := r.of(t)
 		dir := r.program(excluding, first, "redislock/goredis")
 		r.excludes(dir, "redis://"+redis.Addr, first, first)
 		for raised, want := range map[string][2]string{".": {second, first}, "redislock": {second, second}} {
@@ -182,6 +189,7 @@ func TestRelease(t *testing.T) {
 		}
 	})
 	t.Run("EachWithANewRoot", func(t *testing.T) {
+		r := r.of(t)
 		imports, modules := "\t_ \""+importPath("filelock")+"\"\n", []string{}
 		for _, dir := range published {
 			if strings.HasSuffix(dir, "lock") {
@@ -204,6 +212,7 @@ func TestRelease(t *testing.T) {
 		}
 	})
 	t.Run("Toolchains", func(t *testing.T) {
+		r := r.of(t)
 		for version := range strings.SplitSeq(*toolchains, ",") {
 			if version == "" {
 				t.Skip("-toolchains names none: make nightly takes the oldest that go.mod allows, and the newest")
