@@ -105,9 +105,16 @@ func (t *ticket) changed(w *watch, now *mvccpb.KeyValue) {
 }
 
 // seen takes what a read has found at the key of a watch at this revision for what the watch should
-// have told. An entry that had the key before the one that is there now was deleted.
+// have told. An entry that had the key before the one that is there now was deleted. So was ours if
+// it is not there at the revision that made it: the store was put back, and others have used that
+// revision.
 func (t *ticket) seen(w *watch, kv *mvccpb.KeyValue, rev int64) {
 	if kv == nil {
+		t.mu.Lock()
+		if w == t.ownWatch {
+			rev++
+		}
+		t.mu.Unlock()
 		t.deleted(w, rev)
 		return
 	}

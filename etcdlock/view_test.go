@@ -30,6 +30,7 @@ func TestSeen(t *testing.T) {
 		"our key is there":                 {own: true, found: made(ours), rev: 12},
 		"it was deleted":                   {own: true, rev: 12, lost: true},
 		"it was deleted, and made anew":    {own: true, found: made(12), rev: 13, lost: true},
+		"it is not there at its revision":  {own: true, rev: ours, lost: true},
 		"an older use of it was read late": {own: true, rev: ours - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
