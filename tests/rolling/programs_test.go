@@ -21,8 +21,9 @@ import (
 	"github.com/hasplock/hasp/internal/testkit"
 )
 
-// numbered is the commit with which "old" is built: the first where each format has its number.
-const numbered = "8c0f585dd7ab2dd194559535d01d4fc7389c79fd"
+// firstNumbers is a file that came with the commit with which "old" is built: the first where each
+// format has its number. Not by its hash, which is another in a history that was written anew.
+const firstNumbers = "driver/format.go"
 
 // program is a hasp, and the store as its users name it.
 type program struct{ name, file, store string }
@@ -75,19 +76,39 @@ func extractOld() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	archive := exec.Command("git", "archive", numbered)
-	archive.Dir = root()
-	var text, problem bytes.Buffer
-	archive.Stdout, archive.Stderr = &text, &problem
-	if err := archive.Run(); err != nil {
-		return "", fmt.Errorf("git archive %s: %w\n%s\nThis test needs the repository's history: git fetch --unshallow", numbered, err, &problem)
+	commit, err := git("log", "--diff-filter=A", "--format=%H", "--reverse", "--", firstNumbers)
+	if err != nil {
+		return "", err
+	}
+	shallow, err := git("rev-parse", "--is-shallow-repository")
+	if err != nil {
+		return "", err
+	}
+	first, _, _ := strings.Cut(commit.String(), "\n")
+	if first == "" || shallow.String() != "false\n" {
+		return "", fmt.Errorf("this test needs the commit that added %s: git fetch --unshallow", firstNumbers)
+	}
+	text, err := git("archive", first)
+	if err != nil {
+		return "", err
 	}
 	extract := exec.Command("tar", "-x", "-C", dir)
-	extract.Stdin = &text
+	extract.Stdin = text
 	if out, err := extract.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("tar: %w\n%s", err, out)
 	}
 	return dir, nil
+}
+
+func git(args ...string) (*bytes.Buffer, error) {
+	c := exec.Command("git", args...)
+	c.Dir = root()
+	var text, problem bytes.Buffer
+	c.Stdout, c.Stderr = &text, &problem
+	if err := c.Run(); err != nil {
+		return nil, fmt.Errorf("git %s: %w\n%s", strings.Join(args, " "), err, &problem)
+	}
+	return &text, nil
 }
 
 // nextNumbers are the places that have the numbers, and what they would be in the next version.
