@@ -12,7 +12,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 TAGS     ?= grpcnotrace
 PREFIX   ?= /usr/local
 # Four packages at a time on however many processors: their tests wait for real servers and TTLs.
-TESTFLAGS ?= -timeout=20m -p=4
+TESTFLAGS ?= -timeout=30m -p=4
 BENCH    ?= .
 RUNS     ?= 3
 FUZZTIME ?= 10s
