@@ -132,6 +132,12 @@ func (q *acquisition) run(ctx context.Context) (*commandLease, error) {
 }
 
 func (q *acquisition) once(ctx context.Context) (*commandLease, error) {
+	// A background holder above that is stopped does not answer for a while: that is no time of the
+	// wait, in which the store has not been asked for anything yet.
+	if began := time.Now(); !q.flags.noWait && !q.until.IsZero() {
+		q.app.above()
+		q.until = q.until.Add(time.Since(began))
+	}
 	wctx, cancel := q.bounded(ctx)
 	defer cancel()
 	if q.flags.exclusive() && !q.flags.noWait {
