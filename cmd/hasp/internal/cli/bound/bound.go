@@ -40,6 +40,14 @@ func (b *Process) Alive() bool {
 	return err != nil || b.Start == "" || f.start == b.Start
 }
 
+// Adopts reports whether this is the process of the system that becomes the parent of those whose
+// parent has ended: then it is not the one that has started them. In a container process 1 may be
+// the program that all is for.
+func (b *Process) Adopts() bool {
+	f, _ := family(b.PID)
+	return b.PID == 1 && !contained() || f.name == "systemd" // each user may have one
+}
+
 // String is for people.
 func (b *Process) String() string {
 	f, _ := family(b.PID)

@@ -23,3 +23,5 @@ func ToCaller() (*Process, error) { return To(os.Getppid()) }
 func awaitExit(*os.File) bool { return false }
 
 func signalFile(*os.File, syscall.Signal) error { return syscall.ENOSYS }
+
+func contained() bool { return false }

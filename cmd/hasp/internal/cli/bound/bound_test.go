@@ -3,6 +3,7 @@
 package bound
 
 import (
+	"os"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -40,5 +41,15 @@ func TestBoundProcessEnds(t *testing.T) {
 		case <-time.After(testkit.Patience):
 			t.Errorf("pidfd %v: no end is told", pidfd)
 		}
+	}
+}
+
+// Process 1 of the machine takes over orphans.
+func TestAdopts(t *testing.T) {
+	if !contained() && !(&Process{PID: 1}).Adopts() {
+		t.Error("process 1")
+	}
+	if (&Process{PID: os.Getpid()}).Adopts() {
+		t.Error("this process")
 	}
 }

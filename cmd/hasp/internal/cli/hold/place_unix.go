@@ -151,6 +151,9 @@ func Background(ctx context.Context, pid int, want State, args []string, env fun
 	if err != nil {
 		return exit.Usage("%v", err)
 	}
+	if b.Adopts() { // its lock would have no end, and be for every process below it
+		return exit.Usage("process %d takes over each process whose parent has ended: the one that has started this shell is gone, and needs no lock", pid)
+	}
 	d, err := prepare(b)
 	if err != nil {
 		return exit.Misconfigured("no place for the socket of the background holder: %w", err)
