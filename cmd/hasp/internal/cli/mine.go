@@ -122,7 +122,8 @@ func notMine(format string, args ...any) error {
 // tellMine says what a background holder has answered. One that does not answer has died, and its
 // lock with it, or has given it back before.
 func (a *app) tellMine(whose string, k hold.State, err error, asJSON bool) error {
-	if errors.Is(err, hasp.ErrInvalid) { // of another version
+	var silent *exit.Failure
+	if errors.Is(err, hasp.ErrInvalid) || errors.As(err, &silent) { // of another version, or stopped
 		return exit.Of(err)
 	}
 	if err != nil {

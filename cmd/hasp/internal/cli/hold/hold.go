@@ -10,6 +10,7 @@ package hold
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -114,12 +115,18 @@ func Look(socket string) (State, error) { return askWithin(socket, AskState, 0, 
 
 // Ask sends one question to the holder at a socket, and returns the answer: while its lock is
 // waited for, after the wait. A holder of another version of hasp is an error that wraps
-// driver.ErrInvalid: it has done nothing.
+// driver.ErrInvalid: it has done nothing. One that does not answer is an [exit.Failure]: it may
+// still have its lock.
 func Ask(socket, question string, wait time.Duration) (State, error) {
 	return askWithin(socket, question, wait, wait+askBound)
 }
 
 func askWithin(socket, question string, wait, bound time.Duration) (s State, err error) {
+	defer func() {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = &exit.Failure{Code: exit.CodeUnreachable, Outcome: exit.OutcomeUnreachable, Err: fmt.Errorf("the background holder at %s does not answer, as if it was stopped; it may hold its lock still", socket)}
+		}
+	}()
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)

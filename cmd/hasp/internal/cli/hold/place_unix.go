@@ -163,12 +163,13 @@ func Background(ctx context.Context, pid int, want State, args []string, env fun
 	var held []State
 	for _, socket := range sockets {
 		s, err := askToTheEnd(socket)
+		var silent *exit.Failure
 		switch {
 		case errors.Is(err, unix.ECONNREFUSED):
 			_ = os.Remove(socket)
 			return &exit.Failure{Code: exit.CodeLost, Outcome: exit.OutcomeLost, Err: errors.New("a background holder of this process was killed, and its lock is lost: look at what was done under it, and ask again")}
 		case errors.Is(err, fs.ErrNotExist): // it has just ended
-		case errors.Is(err, driver.ErrInvalid):
+		case errors.Is(err, driver.ErrInvalid), errors.As(err, &silent):
 			return exit.Of(err)
 		case err != nil:
 			return &exit.Failure{Code: exit.CodeInternal, Outcome: exit.OutcomeInternal, Err: err}
