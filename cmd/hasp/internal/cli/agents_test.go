@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,9 +23,13 @@ import (
 // is a new shell in a new session, and is killed with all that is in its session after LIMIT. It
 // takes testdb, works in two calls of WORK each, and gives it back. In "journal" it notes when it has
 // asked and when it has got the lock, and in "killed" each call that was killed. With "plain" it asks
-// by hasp run, as before there was hold --background.
+// by hasp run, as before there was hold --background. Without any of it, it executes what it is told.
 func agent() {
 	name, limit := os.Args[1], duration{}
+	if len(os.Args) == 2 {
+		(&agentLife{name: name}).obey()
+		return
+	}
 	rounds, err := strconv.Atoi(os.Args[2])
 	if err != nil || limit.Set(os.Args[3]) != nil {
 		os.Exit(99)
@@ -36,6 +41,18 @@ func agent() {
 		} else {
 			a.round(os.Args[4])
 		}
+	}
+}
+
+// obey executes calls, each a limit and a script in one line, and says how they end.
+func (a *agentLife) obey() {
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		limit, script, _ := strings.Cut(in.Text(), " ")
+		var err error
+		if a.limit, err = time.ParseDuration(limit); err != nil {
+			os.Exit(99)
+		}
+		fmt.Println(a.call(script))
 	}
 }
 
@@ -187,13 +204,18 @@ func TestAgentsThatWaitInACall(t *testing.T) {
 
 func startAgent(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
-	c := exec.Command("agent", args...)
-	c.Dir, c.Stderr = dir, new(strings.Builder)
-	c.Env = append(os.Environ(), "WORK="+dir, "HASP_STORE=file://"+dir+"/locks", "GORACE=atexit_sleep_ms=0")
+	c := newAgent(dir, args...)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Process.Kill() })
+	return c
+}
+
+func newAgent(dir string, args ...string) *exec.Cmd {
+	c := exec.Command("agent", args...)
+	c.Dir, c.Stderr = dir, new(strings.Builder)
+	c.Env = append(os.Environ(), "WORK="+dir, "HASP_STORE=file://"+dir+"/locks", "GORACE=atexit_sleep_ms=0")
 	return c
 }
 
