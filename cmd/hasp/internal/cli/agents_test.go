@@ -5,6 +5,7 @@ package cli
 import (
 	"bufio"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hasplock/hasp/cmd/hasp/internal/cli/hold"
+	"github.com/hasplock/hasp/internal/exit"
 	"github.com/hasplock/hasp/internal/testtier"
 	"golang.org/x/sys/unix"
 )
@@ -199,6 +202,53 @@ func TestAgentsThatWaitInACall(t *testing.T) {
 	}
 	if asked, got := journal(t, dir); !slices.Equal(asked, []string{"first", "second"}) || !slices.Equal(got, []string{"second", "first"}) {
 		t.Errorf("asked in the order %v, got it in %v", asked, got)
+	}
+}
+
+// A background holder that has ended since its socket was seen had nothing any more: what the others
+// hold counts, and without any, nothing is held.
+func TestMineBesideOneThatHasEnded(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("/tmp", "mine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l, err := net.Listen("unix", dir+"/held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = bufio.NewReader(conn).ReadString('\n')
+			fmt.Fprintln(conn, `{"format":1,"state":"held","name":"x"}`)
+			conn.Close()
+		}
+	}()
+	for _, c := range []struct {
+		sockets, names []string
+		want           int
+	}{
+		{[]string{"ended", "held"}, nil, 0}, {[]string{"ended", "held"}, []string{"x"}, 0}, {[]string{"ended", "held"}, []string{"y"}, 76},
+		{[]string{"ended"}, nil, 76}, {[]string{"ended"}, []string{"x"}, 76},
+	} {
+		of := holders{whose: "process 1", background: true}
+		for _, name := range c.sockets {
+			of.sockets = append(of.sockets, dir+"/"+name)
+		}
+		a := &app{streams: streams{stdout: new(strings.Builder), stderr: new(strings.Builder)}}
+		code := 0
+		if err := a.mine(of, hold.AskState, c.names, false, 0); err != nil {
+			code = exit.Of(err).Code
+		}
+		if code != c.want {
+			t.Errorf("%v, asked for %v: %d", c.sockets, c.names, code)
+		}
 	}
 }
 

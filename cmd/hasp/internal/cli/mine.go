@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +32,8 @@ func (f *mineFlags) add(fs *pflag.FlagSet, usage string) {
 type holders struct {
 	whose   string
 	sockets []string
+
+	background bool // those of hold --background
 }
 
 // mineOf is a verb with --mine: it talks to the holders and not to a store.
@@ -57,10 +60,10 @@ func (a *app) mineOf(cmd *cobra.Command, args []string, word string, f *mineFlag
 func (a *app) holders(pid int) holders {
 	sockets := strings.FieldsFunc(a.settings.Getenv(hold.Variable), func(r rune) bool { return r == ':' })
 	if pid == 0 && len(sockets) > 0 {
-		return holders{"this shell", sockets}
+		return holders{whose: "this shell", sockets: sockets}
 	}
 	pid, sockets = hold.Places(pid)
-	return holders{fmt.Sprintf("process %d", pid), sockets}
+	return holders{fmt.Sprintf("process %d", pid), sockets, true}
 }
 
 // mine asks background holders: all of them, or those of the names. Locks that were taken together
@@ -78,7 +81,10 @@ func (a *app) mine(of holders, word string, names []string, asJSON bool, wait ti
 	var answers []answer
 	found := map[string]bool{}
 	for _, socket := range of.sockets {
-		k, err := hold.Ask(socket, hold.AskState, 0)
+		k, err := hold.Find(socket)
+		if of.background && errors.Is(err, fs.ErrNotExist) {
+			continue // it has ended since its socket was seen: what it had was given back before
+		}
 		named := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 			return !slices.ContainsFunc(k.All(), func(l view.Lock) bool { return l.Name == name })
 		})
@@ -92,6 +98,9 @@ func (a *app) mine(of holders, word string, names []string, asJSON bool, wait ti
 			return exit.Usage("%q are held together, and released together: name all of them", view.Clean(k.Name))
 		}
 		answers = append(answers, answer{socket, k, err})
+	}
+	if len(answers) == 0 && len(names) == 0 {
+		return notMine("nothing is held or waited for: the last holder of %s has just ended", of.whose)
 	}
 	// Which locks a holder had that is gone cannot be known: it counts if a name is not found
 	// elsewhere.

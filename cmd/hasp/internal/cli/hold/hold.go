@@ -18,6 +18,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/view"
@@ -119,6 +120,18 @@ func Look(socket string) (State, error) { return askWithin(socket, AskState, 0, 
 // still have its lock.
 func Ask(socket, question string, wait time.Duration) (State, error) {
 	return askWithin(socket, question, wait, wait+askBound)
+}
+
+// Find asks the holder at a socket for its state. One that ends meanwhile does not answer: it is
+// asked again, until its socket is gone (fs.ErrNotExist), or refuses if it was killed.
+func Find(socket string) (s State, err error) {
+	for deadline := time.Now().Add(askBound); ; time.Sleep(10 * time.Millisecond) {
+		s, err = Ask(socket, AskState, 0)
+		ended := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+		if !ended || time.Now().After(deadline) {
+			return s, err
+		}
+	}
 }
 
 func askWithin(socket, question string, wait, bound time.Duration) (s State, err error) {

@@ -72,6 +72,7 @@ type Holder struct {
 	dir     string         // for the socket of --background; "": a private one
 	words   <-chan string
 	asked   chan *request
+	last    *request // which has released it
 }
 
 // Background reports whether it is one of hold --background.
@@ -165,8 +166,19 @@ func (h *Holder) stay(ctx context.Context) (State, error) {
 			_ = unix.Dup2(int(null.Fd()), 2)
 		}
 	}
+	return h.until(ctx, socket), nil
+}
+
+// until holds until the end. A release is answered when the socket is gone: a later call must not
+// meet a holder that is over, and take that for a loss.
+func (h *Holder) until(ctx context.Context, socket *privateSocket) State {
 	go socket.serve(h)
-	return h.loop(ctx), nil
+	state := h.loop(ctx)
+	socket.close()
+	if h.last != nil {
+		h.last.reply(state)
+	}
+	return state
 }
 
 func (h *Holder) state() State {
@@ -231,9 +243,8 @@ func (h *Holder) loop(ctx context.Context) State {
 			h.Say("%s asks for %q: %s", view.Owner(by), h.name, view.Clean(by.Asks))
 		case r := <-h.asked:
 			if r.word == AskRelease {
-				state := h.release()
-				r.reply(state)
-				return state
+				h.last = r
+				return h.release()
 			}
 			r.reply(h.state())
 		}

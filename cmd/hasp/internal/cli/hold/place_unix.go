@@ -5,12 +5,10 @@ package hold
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/hasplock/hasp/cmd/hasp/internal/cli/bound"
 	"github.com/hasplock/hasp/driver"
@@ -162,7 +160,7 @@ func Background(ctx context.Context, pid int, want State, args []string, env fun
 	sockets, _ := filepath.Glob(d.path + "/*")
 	var held []State
 	for _, socket := range sockets {
-		s, err := askToTheEnd(socket)
+		s, err := Find(socket)
 		var silent *exit.Failure
 		switch {
 		case errors.Is(err, unix.ECONNREFUSED):
@@ -186,16 +184,4 @@ func Background(ctx context.Context, pid int, want State, args []string, env fun
 		}
 	}
 	return launch(ctx, b, d.path, env(held), args, tell)
-}
-
-// askToTheEnd asks a holder for its state. One that ends meanwhile does not answer: it is asked
-// again, until its socket is gone, or refuses if it was killed.
-func askToTheEnd(socket string) (s State, err error) {
-	for deadline := time.Now().Add(askBound); ; time.Sleep(10 * time.Millisecond) {
-		s, err = Ask(socket, AskState, 0)
-		ended := errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
-		if !ended || time.Now().After(deadline) {
-			return s, err
-		}
-	}
 }
