@@ -75,7 +75,7 @@ Of long notes and values the beginning is shown. With --json, a value is whole:
 text where it is UTF-8, and otherwise base64, as value_base64.`,
 	}
 	f.add(c.Flags(), "as one JSON object: name, holders, waiters, store")
-	mine.add(c.Flags(), "ask for the locks that hasp hold holds in the background for this shell, or those of the NAMEs; exit code 0 while they are held, 75 while one is waited for, 76 otherwise")
+	mine.add(c.Flags(), "ask for the locks that hasp hold holds in the background for this shell, or those of the NAMEs; exit code 0 while they are held, 75 while one is waited for, 69 if the holder does not answer, 76 otherwise")
 	c.Flags().VarP(&wait, "wait", "w", "with --mine: wait at most so long for those that are waited for")
 	c.Flags().BoolVar(&held, "held", false, "exit with 1 if the lock is not held")
 	one := with(oneName, func(name string) error { return a.who(name, &f, held) })
