@@ -57,7 +57,7 @@ servers:
 	@go run ./internal/backends/install || test "$$REQUIRE_BACKENDS" != 1
 
 .PHONY: test
-test: servers ## every store on one topology, on real servers, with the race detector (8 minutes); REQUIRE_BACKENDS=1 fails where one is missing
+test: servers ## every store on one topology, on real servers, with the race detector (12 minutes on two cores); REQUIRE_BACKENDS=1 fails where one is missing
 	internal/testtier/run.sh test $(TESTFLAGS) $(PKGS)
 	$(if $(filter file,$(origin PKGS)),cd $(SIMULATION) && go test -short ./...)
 
@@ -66,7 +66,7 @@ steady: servers ## make test RUNS times (10) beside LOAD busy threads (0), the r
 	internal/testtier/steady.sh $(if $(filter command line,$(origin RUNS)),$(RUNS),10) $(or $(LOAD),0) $(or $(DISK),0) test $(TESTFLAGS) $(PKGS)
 
 .PHONY: test-long
-test-long: servers ## what make test leaves out: other strategies, topologies, clients and versions, long faults, crowds (15 minutes)
+test-long: servers ## what make test leaves out: other strategies, topologies, clients and versions, long faults, crowds (25 minutes)
 	cd dev && GOWORK=off go test -timeout 20m ./...
 	cd examples && go test ./...
 	internal/testtier/run.sh long $(TESTFLAGS) $(PKGS)
