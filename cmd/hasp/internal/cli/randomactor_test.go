@@ -49,7 +49,7 @@ type actor struct {
 	has             map[string]*claim
 	dies            time.Duration // after the begin of the next call; 0: no
 	dead            bool
-	untold          bool // that a holder was killed, perhaps: the call that was told was killed, too
+	untold          bool // that a holder was killed: the call that would have been told, or was, was killed
 }
 
 // reply is the answer of a call. Its code is -1 if it was killed, and -2 if its agent was.

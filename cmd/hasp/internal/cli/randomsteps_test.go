@@ -127,7 +127,11 @@ func (a *actor) who(limit time.Duration, wait, name string) {
 	if name != "" {
 		about = a.requests(name)
 	}
-	r := a.call(limit, together(about, (*claim).codes), "who --mine --json"+wait+" "+name)
+	codes := together(about, (*claim).codes)
+	if name == "" && a.untold {
+		codes = append(codes, 76)
+	}
+	r := a.call(limit, codes, "who --mine --json"+wait+" "+name)
 	for _, s := range r.states {
 		code := s.Exit
 		if name != "" || r.code == 0 {
@@ -151,6 +155,9 @@ func (a *actor) who(limit time.Duration, wait, name string) {
 func (a *actor) release(limit time.Duration, names ...string) {
 	about := a.requests(names...)
 	codes := together(about, (*claim).releaseCodes)
+	if len(names) == 0 && a.untold {
+		codes = append(codes, 76)
+	}
 	if len(names) == 1 && len(about) == 1 && len(about[0].names) > 1 && about[0].state != "killed" {
 		if codes = []int{64}; about[0].state == "unknown" {
 			codes = append(codes, 76)
