@@ -80,8 +80,11 @@ func (a *app) await(names []string, f *runFlags, x *exportFlags, want hold.State
 	q.hidden, r.queued = true, sync.OnceFunc(func() { close(queued) })
 	wait, leave := context.WithCancel(ctx)
 	defer leave()
-	got := make(chan hold.Got, 1) // one goroutine sends one
-	go func() { got <- a.grant(wait, q, x, want) }()
+	got, ended := make(chan hold.Got, 1), make(chan struct{}) // one goroutine sends one
+	go func() {
+		defer close(ended)
+		got <- a.grant(wait, q, x, want)
+	}()
 	w := &hold.Wait{State: func() hold.State { return q.placeOf(want) }, Leave: leave, Got: got}
 	var first hold.Got
 	select {
@@ -92,6 +95,8 @@ func (a *app) await(names []string, f *runFlags, x *exportFlags, want hold.State
 	}
 	switch in := told(); {
 	case in != nil:
+		leave()
+		<-ended // it reports, too
 		return r.done(record{}, exit.Of(in))
 	case first.Failed != nil:
 		return r.done(record{}, first.Failed)
