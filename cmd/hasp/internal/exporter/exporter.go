@@ -72,6 +72,9 @@ func (e *Exporter) Scrape(ctx context.Context) ([]byte, error) {
 	case <-ctx.Done():
 	}
 	err := ctx.Err()
+	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) { // also where ctx's timer is about to fire
+		err = context.DeadlineExceeded
+	}
 	if err != nil { // its turn came too late, or not at all
 		return nil, fmt.Errorf("another scrape is under way: %w", err)
 	}
