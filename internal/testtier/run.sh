@@ -68,7 +68,7 @@ awk -F '"' '$14 != "Test" { next }
 # panic, a time-out, two holders, a token that goes back (S1 and the like are the random programs' words);
 # nor are more than five tests. gotestsum --rerun-fails is content with one pass, and asks all again.
 again() {
-  local failed package names
+  local failed package names i
   failed=$(awk -F '"' '
     { text = substr($0, index($0, "\"Output\":") + 10) }
     $8 == "output" && text ~ /^(WARNING: DATA RACE|panic: |fatal error: )/ { never = 1 }
@@ -82,7 +82,9 @@ again() {
     END { if (never || n > 5) exit 1; for (p in tests) print p, substr(tests[p], 2) }' "$events") || return 1
   while read -r package names; do
     echo "Again, alone, $AGAIN times: $names of $package"
-    go test "${flags[@]}" -count="$AGAIN" -run="^($names)\$" "$package" || return 1
+    for ((i = 0; i < AGAIN; i++)); do # not -count: each in a process
+      go test "${flags[@]}" -count=1 -run="^($names)\$" "$package" || return 1
+    done
   done <<<"$failed"
 }
 if [ $rc != 0 ] && [ "${AGAIN:-0}" != 0 ] && again; then
