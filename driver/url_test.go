@@ -10,15 +10,21 @@ import (
 	"github.com/hasplock/hasp/driver"
 )
 
-// A driver's Open takes the URLs of its schemes alone, and no error shows a part of a URL.
-func TestOpenURL(t *testing.T) {
-	opened := ""
+var opened string
+
+// A scheme is registered once in a process, however often the test runs.
+func init() {
 	open := func(_ context.Context, u *url.URL) (driver.Backend, error) {
 		opened = u.String()
 		return nil, nil
 	}
 	driver.Register("urltest", open)
 	driver.Register("urlother", open)
+	driver.Register("urlhosts", func(context.Context, *url.URL) (driver.Backend, error) { return nil, nil })
+}
+
+// A driver's Open takes the URLs of its schemes alone, and no error shows a part of a URL.
+func TestOpenURL(t *testing.T) {
 	if _, err := driver.Open(t.Context(), "urltest://u:p@h/x?a=b", "urltest"); err != nil || opened != "urltest://u:p@h/x?a=b" {
 		t.Errorf("opened %q, %v", opened, err)
 	}
@@ -43,7 +49,6 @@ func TestOpenURL(t *testing.T) {
 
 // Lists of hosts, as a URL has them and as a dial wants them.
 func TestHosts(t *testing.T) {
-	driver.Register("urlhosts", func(context.Context, *url.URL) (driver.Backend, error) { return nil, nil })
 	for hosts, want := range map[string]string{
 		"h": "h:1", "h:2": "h:2", "a,b:2,c": "a:1 b:2 c:1", "10.0.0.1,h": "10.0.0.1:1 h:1",
 		"[::1]": "[::1]:1", "[::1]:2": "[::1]:2", "[::1]:2,[::2],[fe80::1%25lo]:3,h": "[::1]:2 [::2]:1 [fe80::1%lo]:3 h:1",
