@@ -66,13 +66,14 @@ awk -F '"' '$14 != "Test" { next }
 # again runs each test that failed alone, AGAIN times; all must pass. On two busy cores a server may
 # answer one of 11,000 tests too late. But what may never happen is not asked a second time: a race, a
 # panic, a time-out, two holders, a token that goes back (S1 and the like are the random programs' words);
-# nor are more than five tests. gotestsum --rerun-fails is content with one pass, and asks all again.
+# nor are more than five tests. A process that a test has started can race, too. gotestsum's
+# --rerun-fails is content with one pass, and asks all again.
 again() {
   local failed package names i
   failed=$(awk -F '"' '
     { text = substr($0, index($0, "\"Output\":") + 10) }
     $8 == "output" && text ~ /^(WARNING: DATA RACE|panic: |fatal error: )/ { never = 1 }
-    $8 == "output" && text ~ /two (hold|believe)|token [0-9]+ after|overlap|(S[0-9]|exclusion|beliefs|tokens): / { worst[$12, $16] = 1 }
+    $8 == "output" && text ~ /DATA RACE|^ *panic: |two (hold|believe)|token [0-9]+ after|overlap|(S[0-9]|exclusion|beliefs|tokens): / { worst[$12, $16] = 1 }
     $8 == "fail" && $14 == "Test" {
       if (($12, $16) in worst) never = 1
       split($16, root, "/")

@@ -127,13 +127,14 @@ func beside() bool { return os.Mkdir("was", 0o700) == nil }
 	const many = "if beside() { for _, n := range []string{`a`, `b`} { t.Run(n, func(t *testing.T) { t.Error(`late`) }) } }"
 	for body, passes := range map[string]bool{
 		`if beside() { t.Error("no answer in 4s") }`: true,
-		many:                                     true,
-		`t.Error("no answer in 4s")`:             false,
-		`if beside() { t.Error("x: two hold") }`: false,
-		`if beside() { t.Error("S2: a token does not grow: 3 after 4") }`:                             false,
-		`if beside() { n, done := 0, make(chan int); go func() { n++; close(done) }(); n++; <-done }`: false,
-		`if beside() { panic("gone") }`: false,
-		"if beside() { select {} }":     false,
+		many:                         true,
+		`t.Error("no answer in 4s")`: false,
+		`if beside() { t.Error("a process says\nWARNING: DATA RACE") }`:                                               false,
+		`if beside() { t.Error("x: two hold") }`:                                                                      false,
+		`if beside() { t.Error("S2: a token does not grow: 3 after 4") }`:                                             false,
+		`if beside() { n, done := 0, make(chan int); go func() { n++; close(done) }(); n++; <-done }`:                 false,
+		`if beside() { panic("gone") }`:                                                                               false,
+		"if beside() { select {} }":                                                                                   false,
 		`if os.Mkdir("second", 0o700) == nil || os.Mkdir("third", 0o700) == nil { t.Error("red twice, then green") }`: false,
 	} {
 		tier := "quick"

@@ -72,7 +72,7 @@ type Holder struct {
 	dir     string         // for the socket of --background; "": a private one
 	words   <-chan string
 	asked   chan *request
-	last    *request // which has released it
+	last    *request // asked for the release
 }
 
 // Background reports whether it is one of hold --background.
